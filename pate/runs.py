@@ -101,7 +101,7 @@ def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
 
 def write_npz(path: Path, mode: int = 0o644, **arrays: np.ndarray) -> None:
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    np.savez_compressed(buffer, **arrays)
     write_bytes(path, buffer.getvalue(), mode)
 
 
