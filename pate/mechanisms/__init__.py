@@ -1,0 +1,22 @@
+"""Mechanisms: frozen settings that price and answer queries on vote counts."""
+
+from pate.mechanisms.base import Answer, Mechanism, Tally
+from pate.mechanisms.choices import GaussianChoice, GumbelChoice
+from pate.mechanisms.counts import NoisyCounts, TauBallots
+from pate.mechanisms.stability import GaussianTest, LaplaceTest, StableSet
+from pate.mechanisms.stable_topk import PublishedFigure, StableTopK
+
+__all__ = [
+    "Answer",
+    "GaussianChoice",
+    "GaussianTest",
+    "GumbelChoice",
+    "LaplaceTest",
+    "Mechanism",
+    "NoisyCounts",
+    "PublishedFigure",
+    "StableSet",
+    "StableTopK",
+    "Tally",
+    "TauBallots",
+]
