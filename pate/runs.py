@@ -99,10 +99,11 @@ def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
     write_bytes(path, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode(), mode)
 
 
-def write_npz(path: Path, mode: int = 0o644, **arrays: np.ndarray) -> None:
+def to_npz(**arrays: np.ndarray | np.generic) -> bytes:
+    """The bytes of an npz file; equal arrays give equal bytes."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    write_bytes(path, buffer.getvalue(), mode)
+    np.savez_compressed(buffer, **{name: np.asarray(array) for name, array in arrays.items()})
+    return buffer.getvalue()
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:

@@ -34,3 +34,18 @@ def top_sets(counts: Counts, k: Ints, following: Counts) -> Bools:
         np.put_along_axis(chosen, order, np.arange(counts.shape[1]) < k[tied, None], axis=1)
         members[tied] = chosen
     return members
+
+
+def top_labels(scores: Counts, k: int) -> Bools:
+    """(N, K) membership of each row's k largest scores.
+
+    >>> top_labels(np.array([[0.5, 2.0, 1.0]]), 2).tolist()
+    [[False, True, True]]
+    """
+    width = scores.shape[1]
+    members = np.zeros(scores.shape, dtype=np.bool_)
+    if k >= width:
+        return ~members
+    best = np.argpartition(scores, width - k, axis=1)[:, width - k :]
+    np.put_along_axis(members, best, True, axis=1)
+    return members

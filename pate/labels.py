@@ -1,0 +1,138 @@
+"""The door between private and public: votes go in, a charged answer comes out and is written.
+
+The price is committed before noise is drawn; the answer is written whole, then its hash is recorded. Nothing else that
+derives from votes is written under `release/`.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pate.errors import DataError, MissingInput, require
+from pate.ledger import Budget, Charge, Ledger
+from pate.mechanisms import Answer, Mechanism
+from pate.noise import Noise
+from pate.runs import read_npz, to_npz, write_bytes
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Released labels: what a student may see. N queries, K labels.
+
+    Attributes:
+        ids: (N,) names of the public records.
+        labels: (N, K) bool; all False where nothing was answered.
+        answered: (N,) bool.
+        scores: (N, K) noisy counts, or None.
+        score_sd: standard deviation of the noise in scores, which is public; nan without scores.
+        num_teachers: T.
+    """
+
+    ids: np.ndarray
+    labels: np.ndarray
+    answered: np.ndarray
+    scores: np.ndarray | None
+    score_sd: float
+    num_teachers: int
+
+    @property
+    def answered_fraction(self) -> float:
+        return float(self.answered.mean())
+
+    def encode(self) -> bytes:
+        """The bytes of `labels.npz`."""
+        scores = np.empty((0, 0)) if self.scores is None else self.scores
+        numbers = {"score_sd": np.float64(self.score_sd), "num_teachers": np.int64(self.num_teachers)}
+        return to_npz(ids=self.ids, labels=self.labels, answered=self.answered, scores=scores, **numbers)
+
+    @classmethod
+    def load(cls, path: Path) -> "Labels":
+        """Read `labels.npz`; says which command makes it if it is not there."""
+        if not path.exists():
+            raise MissingInput(
+                f"{path} is missing: make it with `python label_student.py run={path.parent.parent.name}`"
+            )
+        file = read_npz(path)
+        scores = file["scores"] if file["scores"].size else None
+        numbers = (float(file["score_sd"]), int(file["num_teachers"]))
+        return cls(file["ids"], file["labels"], file["answered"], scores, *numbers)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One release: which mechanism answers which queries from which votes.
+
+    Attributes:
+        ids: (N,) the queries' names, in order.
+        votes_digest: hash of the votes, for the ledger; equal requests on equal votes are the same request.
+        extra: anything else that makes a release another one, e.g. a study's repeat.
+    """
+
+    mechanism: Mechanism
+    ids: np.ndarray
+    votes_digest: str
+    extra: Mapping[str, Any]
+
+    def details(self) -> dict[str, Any]:
+        """What the ledger stores."""
+        ids = hashlib.sha256("\n".join(map(str, self.ids)).encode()).hexdigest()
+        return {"mechanism": plain(self.mechanism), "ids": ids, "votes": self.votes_digest} | dict(self.extra)
+
+
+def release(request: Request, votes: np.ndarray, noise: Noise, ledger: Ledger, budget: Budget | None = None) -> Labels:
+    """Answer a request once: charge, draw, write, record. Asked again, the stored answer comes back and costs nothing.
+
+    Args:
+        votes: (T, N, K) bool ballots on the request's queries.
+    """
+    require(len(request.ids) > 0, "queries", "at least one", 0)
+    require(len(set(request.ids)) == len(request.ids), "queries", "different from each other", "duplicate ids")
+    require(votes.shape[1] == len(request.ids), "votes", f"on {len(request.ids)} queries", votes.shape[1])
+    details = request.details()
+    known = ledger.find(details)
+    if known is not None:
+        return _stored(known, ledger)
+    queries = len(request.ids)
+    charge = ledger.charge(request.mechanism.cost(queries), queries=queries, details=details, budget=budget)
+    answer = request.mechanism.release(request.mechanism.tally(votes), noise)
+    return _write(charge, answer, request, len(votes), ledger)
+
+
+def answer_path(charge: Charge, ledger: Ledger) -> Path:
+    """Where a charge's answer lies: beside its ledger."""
+    return ledger.path.parent / "answers" / f"{charge.id}.npz"
+
+
+def _write(charge: Charge, answer: Answer, request: Request, teachers: int, ledger: Ledger) -> Labels:
+    sd = float(getattr(request.mechanism, "sigma", None) or np.nan) if answer.scores is not None else float("nan")
+    labels = Labels(request.ids, answer.labels, answer.answered, answer.scores, sd, teachers)
+    data = labels.encode()
+    write_bytes(answer_path(charge, ledger), data)
+    ledger.settle(charge, hashlib.sha256(data).hexdigest())
+    return labels
+
+
+def _stored(charge: Charge, ledger: Ledger) -> Labels:
+    path = answer_path(charge, ledger)
+    if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != charge.answer:
+        raise DataError(f"{path} is not the answer that charge {charge.id} of {ledger.path.name} recorded")
+    return Labels.load(path)
+
+
+def plain(value: Any) -> Any:
+    """Settings as JSON values, each class by its name.
+
+    >>> from pate.mechanisms import GumbelChoice
+    >>> plain(GumbelChoice(scale=2.0))
+    {'kind': 'GumbelChoice', 'scale': 2.0}
+    """
+    if is_dataclass(value):
+        inner = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {"kind": type(value).__name__} | inner
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value

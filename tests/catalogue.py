@@ -1,0 +1,90 @@
+"""Every mechanism once, for the tests that all of them must pass."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pate.mechanisms import (
+    FixedTopK,
+    GaussianChoice,
+    GaussianTest,
+    GumbelChoice,
+    LaplaceTest,
+    Mechanism,
+    NoisyCounts,
+    PeelingExponential,
+    StableSet,
+    StableTopK,
+    TauBallots,
+)
+
+BOTH = ("teacher_added", "teacher_changed")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How to make a mechanism with its noise stretched by a factor, and what calibration needs beside num_labels."""
+
+    make: Callable[..., Mechanism]
+    fixed: dict[str, Any] = field(default_factory=dict)
+    neighbours: tuple[str, ...] = BOTH
+
+
+def _stable(choose: Callable[[float], Any]) -> Callable[..., Mechanism]:
+    def make(noise: float, num_labels: int, neighbours: str) -> Mechanism:
+        common = {"num_labels": num_labels, "neighbours": neighbours}
+        return StableTopK(choose=choose(20.0 * noise), sigma=10.0 * noise, delta_t=1e-9, **common)
+
+    return make
+
+
+CATALOGUE: dict[str, Entry] = {
+    "NoisyCounts": Entry(
+        lambda noise, num_labels, neighbours: NoisyCounts(
+            num_labels=num_labels, sigma=20.0 * noise, neighbours=neighbours, num_teachers=50
+        )
+    ),
+    "TauBallots": Entry(
+        lambda noise, num_labels, neighbours: TauBallots(
+            num_labels=num_labels, tau=2.0, sigma=20.0 * noise, neighbours=neighbours, num_teachers=50
+        ),
+        {"tau": 2.0},
+    ),
+    "StableTopK-gumbel": Entry(_stable(GumbelChoice), {"choose": "gumbel"}),
+    "StableTopK-gaussian": Entry(_stable(GaussianChoice), {"choose": "gaussian"}),
+    "StableTopK-laplace-test": Entry(
+        lambda noise, num_labels, neighbours: StableTopK(
+            num_labels=num_labels,
+            choose=GumbelChoice(20.0 * noise),
+            test=LaplaceTest(epsilon=0.2 / noise, delta_t=1e-9),
+            neighbours=neighbours,
+        ),
+        {"choose": "gumbel", "max_k": 2},
+    ),
+    "StableSet": Entry(
+        lambda noise, num_labels, neighbours: StableSet(
+            num_labels=num_labels, k=1, test=GaussianTest(10.0 * noise, 1e-9), neighbours=neighbours
+        ),
+        {"k": 1},
+    ),
+    "FixedTopK": Entry(
+        lambda noise, num_labels, neighbours: FixedTopK(
+            num_labels=num_labels,
+            k=2,
+            choose=GumbelChoice(20.0 * noise),
+            sigma=10.0 * noise,
+            rho=1e-3 / noise**2,
+            pull=1.0,
+            neighbours=neighbours,
+        ),
+        {"k": 2, "pull": 1.0},
+    ),
+    "PeelingExponential": Entry(
+        lambda noise, num_labels, neighbours: PeelingExponential(
+            num_labels=num_labels, k=2, scale=20.0 * noise, neighbours=neighbours
+        ),
+        {"k": 2},
+    ),
+}
+
+CASES = [(name, neighbours) for name, entry in CATALOGUE.items() for neighbours in entry.neighbours]
