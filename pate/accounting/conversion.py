@@ -10,23 +10,31 @@ from scipy.special import log_ndtr
 Floats = NDArray[np.float64]
 Conversion = Literal["tight", "published", "exact"]
 
-# Orders spaced by 1.7 % in alpha - 1: the best of them is within 1e-4 of the best of all, for epsilon from 1e-5 to 1e5.
-ORDERS: Floats = 1 + np.logspace(-4, 6.5, 1440)
+# Orders spaced by 0.86 % in alpha - 1: the best of them is within 1e-5 of the best of all for epsilon from 1e-4 to 1e5.
+ORDERS: Floats = 1 + np.logspace(-3, 6, 2400)
 ORDERS.flags.writeable = False
-_INVERSE: Floats = 1 / (ORDERS - 1)
-_TIGHT: Floats = np.log1p(-1 / ORDERS) - np.log(ORDERS) * _INVERSE
 
 
-def published_epsilon(curve: Floats, delta: float) -> float:
+def _terms(orders: Floats) -> tuple[Floats, Floats]:
+    """1/(alpha-1), and what the tight conversion adds to the published one."""
+    inverse = 1 / (orders - 1)
+    return inverse, np.log1p(-1 / orders) - np.log(orders) * inverse
+
+
+_INVERSE, _TIGHT = _terms(ORDERS)
+
+
+def published_epsilon(curve: Floats, delta: float, orders: Floats = ORDERS) -> float:
     """min over alpha of curve(alpha) + log(1/delta)/(alpha - 1) (Mironov 2017, Proposition 3).
 
     >>> round(published_epsilon(ORDERS * 0.5, 1e-5), 4)
-    5.2987
+    5.2985
     """
-    return float(np.min(curve - np.log(delta) * _INVERSE))
+    inverse = _INVERSE if orders is ORDERS else _terms(orders)[0]
+    return float(np.min(curve - np.log(delta) * inverse))
 
 
-def tight_epsilon(curve: Floats, delta: float) -> float:
+def tight_epsilon(curve: Floats, delta: float, orders: Floats = ORDERS) -> float:
     """min over alpha of curve + log((alpha-1)/alpha) - (log delta + log alpha)/(alpha-1), at least 0.
 
     Canonne, Kamath & Steinke 2020, Proposition 12.
@@ -34,7 +42,8 @@ def tight_epsilon(curve: Floats, delta: float) -> float:
     >>> round(tight_epsilon(ORDERS * 0.5, 1e-5), 4)
     4.7284
     """
-    return max(0.0, float(np.min(curve + _TIGHT - np.log(delta) * _INVERSE)))
+    inverse, tighter = (_INVERSE, _TIGHT) if orders is ORDERS else _terms(orders)
+    return max(0.0, float(np.min(curve + tighter - np.log(delta) * inverse)))
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:

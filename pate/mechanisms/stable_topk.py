@@ -38,10 +38,12 @@ class PublishedFigure:
     def epsilon(self, delta: float, conversion: convert.Conversion = "published") -> float:
         """The printed figure: the curve alpha rho, converted at what delta_t leaves of delta."""
         require(self.delta < delta < 1, "delta", f"in ({self.delta:.6g}, 1)", delta)
-        curve, left = convert.ORDERS * self.rho, delta - self.delta
+        left = delta - self.delta
         if conversion == "exact":
             return convert.gaussian_epsilon(float(np.sqrt(2 * self.rho)), left)
-        return (convert.tight_epsilon if conversion == "tight" else convert.published_epsilon)(curve, left)
+        rule = convert.tight_epsilon if conversion == "tight" else convert.published_epsilon
+        orders = 1 + np.logspace(-2, 5, 100_000)
+        return rule(orders * self.rho, left, orders)
 
     def __str__(self) -> str:
         return f"as published, not a guarantee (RDP {self.rho:.6g} alpha)"
