@@ -54,6 +54,8 @@ class PrivacyCost:
         return cls(tuple(Counter(events).items()), delta, neighbours)
 
     def __add__(self, other: "PrivacyCost") -> "PrivacyCost":
+        if not isinstance(other, PrivacyCost):
+            return NotImplemented
         counts: dict[Event, int] = dict(self.counted)
         for event, count in other.counted:
             counts[event] = counts.get(event, 0) + count
