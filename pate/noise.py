@@ -7,7 +7,7 @@ distribution is one formula applied to them, so a seeded run and a private run g
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from pate.errors import SettingError, require
 
 Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
+Indices = NDArray[np.int64]
 
 
 class Noise(Protocol):
@@ -42,6 +43,9 @@ class Noise(Protocol):
 
     def gumbel(self, scale: float, shape: tuple[int, ...]) -> Floats:
         """Gumbel draws with distribution function exp(-exp(-x / scale))."""
+
+    def gumbel_top(self, scores: Floats, k: int, scale: float) -> Indices:
+        """(N, k) positions of the k largest of each row's scores + Gumbel(scale) noise, the largest first."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,12 @@ class FloatNoise:
         # -log(1 - u) is exponential and exact for tiny u, where the large Gumbel draws come from.
         return np.asarray(-scale * np.log(-np.log1p(-self._open_unit(shape))), dtype=np.float64)
 
+    def gumbel_top(self, scores: Floats, k: int, scale: float) -> Indices:
+        noisy = scores + self.gumbel(scale, scores.shape)
+        if k == 1:
+            return np.asarray(noisy.argmax(axis=1)[:, None], dtype=np.int64)
+        return top_positions(noisy, k)
+
     def _signed_tail(self, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
         words = self.words(int(np.prod(shape))).reshape(shape)
         sign = 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)
@@ -81,6 +91,58 @@ class FloatNoise:
         return np.asarray(np.minimum(unit, 1.0 - 2.0**-53), dtype=np.float64)
 
 
+@dataclass(frozen=True)
+class ExactNoise:
+    """Exact samples from OpenDP (the extra `exact`): discrete Gaussian, discrete Laplace, exact exponential mechanism.
+
+    Whole-number scores get whole-number noise, so nothing can be read from the low bits of a release. The entropy is
+    the operating system's; there is no seeded form.
+
+    >>> ExactNoise().exact, ExactNoise().seeded
+    (True, False)
+    """
+
+    seeded: ClassVar[bool] = False
+    exact: ClassVar[bool] = True
+    description: ClassVar[str] = "operating system entropy, exact discrete sampling (OpenDP)"
+
+    def gaussian(self, scale: float, shape: tuple[int, ...]) -> Floats:
+        """Discrete Gaussian: the Gaussian mechanism's curve holds (Canonne, Kamath & Steinke 2020, Theorem 14)."""
+        dp = _opendp()
+        return self._vector(dp.m.make_gaussian, dp.l2_distance(T=float), scale, shape)
+
+    def laplace(self, scale: float, shape: tuple[int, ...]) -> Floats:
+        """Discrete Laplace: pure DP as for Laplace noise on whole numbers (Ghosh, Roughgarden & Sundararajan 2012)."""
+        dp = _opendp()
+        return self._vector(dp.m.make_laplace, dp.l1_distance(T=float), scale, shape)
+
+    def gumbel(self, scale: float, shape: tuple[int, ...]) -> Floats:
+        raise SettingError("exact", "false where Gumbel draws themselves are needed", True)
+
+    def gumbel_top(self, scores: Floats, k: int, scale: float) -> Indices:
+        dp = _opendp()
+        space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.linf_distance(T=float)
+        pick = dp.m.make_noisy_top_k(*space, dp.zero_concentrated_divergence(), k=k, scale=scale)
+        return np.array([pick(row) for row in scores.tolist()], dtype=np.int64).reshape(len(scores), k)
+
+    def _vector(self, maker: Any, metric: Any, scale: float, shape: tuple[int, ...]) -> Floats:
+        dp = _opendp()
+        measure = maker(dp.vector_domain(dp.atom_domain(T=int)), metric, scale=float(scale))
+        return np.asarray(measure([0] * int(np.prod(shape))), dtype=np.float64).reshape(shape)
+
+
+def top_positions(scores: Floats, k: int) -> Indices:
+    """(N, k) positions of each row's k largest scores, the largest first.
+
+    >>> top_positions(np.array([[0.5, 2.0, 1.0]]), 2).tolist()
+    [[1, 2]]
+    """
+    width = scores.shape[1]
+    best = np.argpartition(scores, width - k, axis=1)[:, width - k :] if k < width else np.argsort(scores, axis=1)
+    order = np.argsort(-np.take_along_axis(scores, best, axis=1), axis=1, kind="stable")
+    return np.asarray(np.take_along_axis(best, order, axis=1), dtype=np.int64)
+
+
 def system() -> FloatNoise:
     """Noise from the operating system's entropy: the default, and the only kind that is private.
 
@@ -90,14 +152,14 @@ def system() -> FloatNoise:
     return FloatNoise(_system_words, seeded=False, description="operating system entropy, double precision")
 
 
-def seeded(seed: int) -> FloatNoise:
-    """Repeatable noise for tests and studies. A release drawn from it is not private and says so.
+def seeded(seed: int, *stream: int) -> FloatNoise:
+    """Repeatable noise for tests and studies, one stream per further number. A release drawn from it is not private.
 
     >>> bool((seeded(7).gaussian(2.0, (3,)) == seeded(7).gaussian(2.0, (3,))).all())
     True
     """
     require(isinstance(seed, int) and seed >= 0, "noise_seed", "a whole number >= 0", seed)
-    return from_generator(np.random.default_rng(seed), f"seeded generator (seed {seed})")
+    return from_generator(np.random.default_rng([seed, *stream]), f"seeded generator (seed {seed})")
 
 
 def from_generator(generator: np.random.Generator, description: str = "a given generator") -> FloatNoise:
@@ -109,12 +171,15 @@ def from_generator(generator: np.random.Generator, description: str = "a given g
     return FloatNoise(words, seeded=True, description=description)
 
 
-def as_noise(rng: "Noise | np.random.Generator | None") -> Noise:
-    """Any accepted source as `Noise`; None means the operating system.
+def as_noise(rng: "Noise | np.random.Generator | None", exact: bool = False) -> Noise:
+    """Any accepted source as `Noise`; None means the operating system. Exact noise has no other source.
 
     >>> as_noise(np.random.default_rng(0)).seeded
     True
     """
+    if exact:
+        require(rng is None or getattr(rng, "exact", False), "rng", "None where noise is exact", rng)
+        return ExactNoise()
     if rng is None:
         return system()
     if isinstance(rng, np.random.Generator):
@@ -122,6 +187,15 @@ def as_noise(rng: "Noise | np.random.Generator | None") -> Noise:
     if not all(hasattr(rng, name) for name in ("gaussian", "laplace", "gumbel", "seeded")):
         raise SettingError("rng", "a pate.noise source, a numpy Generator or None", rng)
     return rng
+
+
+def _opendp() -> Any:
+    try:
+        import opendp.prelude as dp
+    except ImportError:
+        raise SettingError("exact", "false unless OpenDP is installed (pip install 'pate[exact]')", True) from None
+    dp.enable_features("contrib")
+    return dp
 
 
 def _system_words(count: int) -> Words:

@@ -33,6 +33,10 @@ class Recorded:
     def gumbel(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
         return self._keep(self.source.gumbel, scale, shape)
 
+    def gumbel_top(self, scores: np.ndarray, k: int, scale: float) -> np.ndarray:
+        noisy = scores + self.gumbel(scale, scores.shape)
+        return np.argsort(-noisy, axis=1, kind="stable")[:, :k]
+
 
 def ranked(histogram: list[float]) -> list[int]:
     """Candidates from the largest count to the smallest; the lower index first among equals."""

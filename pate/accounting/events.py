@@ -118,6 +118,15 @@ class NoisyMax:
         return noisy_max.valid_minimum(alpha, self.candidates, self.ratio)
 
 
+def gaussian_event(ratio: float, exact: bool) -> Event:
+    """Gaussian noise, or exact discrete Gaussian noise, which has the same Rényi curve but is not Gaussian-DP.
+
+    >>> gaussian_event(0.1, exact=True)
+    Concentrated(rho=0.005000000000000001)
+    """
+    return Concentrated(ratio * ratio / 2) if exact else Gaussian(ratio)
+
+
 KINDS: dict[str, type[Event]] = {
     kind.__name__: kind for kind in (Gaussian, Laplace, BoundedRange, Pure, Concentrated, NoisyMax)
 }

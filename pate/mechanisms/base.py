@@ -66,6 +66,7 @@ class Mechanism(ABC):
     neighbours: Neighbours
     theorem: ClassVar[str]
     whole_counts: ClassVar[bool] = True
+    exact: bool = False
     noise_fields: ClassVar[tuple[str, ...]] = ("sigma",)
 
     @abstractmethod
@@ -92,9 +93,9 @@ class Mechanism(ABC):
         Args:
             counts: (N, K) or (K,) counts as `tally` makes them.
             rng: a `pate.noise` source or a numpy generator; None draws from the operating system. Anything
-                that can be repeated makes the answer `seeded`, which is not private.
+                that can be repeated makes the answer `seeded`, which is not private. Must be None if `exact`.
         """
-        noise = as_noise(rng)
+        noise = as_noise(rng, self.exact)
         labels, answered, scores = self._answer(self._checked(counts), noise)
         return Answer(labels, answered, scores, noise.seeded, noise.description)
 

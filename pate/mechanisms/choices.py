@@ -8,7 +8,7 @@ import numpy as np
 from pate.accounting import noisy_max
 from pate.accounting.events import BoundedRange, Event, NoisyMax
 from pate.mechanisms.base import Floats, check_scale
-from pate.noise import Noise
+from pate.noise import Indices, Noise
 
 
 class Choice(Protocol):
@@ -17,8 +17,8 @@ class Choice(Protocol):
     def event(self, candidates: int, sensitivity: float) -> Event:
         """The price of one choice."""
 
-    def draw(self, noise: Noise, shape: tuple[int, ...]) -> Floats:
-        """One draw per score."""
+    def pick(self, scores: Floats, noise: Noise) -> Indices:
+        """(N,) position of each row's largest noisy score."""
 
     @classmethod
     def at_rho(cls, rho: float, candidates: int, sensitivity: float) -> Self:
@@ -44,8 +44,8 @@ class GumbelChoice:
     def event(self, candidates: int, sensitivity: float) -> Event:
         return BoundedRange(0.0 if candidates == 1 else 2 * sensitivity / self.scale)
 
-    def draw(self, noise: Noise, shape: tuple[int, ...]) -> Floats:
-        return noise.gumbel(self.scale, shape)
+    def pick(self, scores: Floats, noise: Noise) -> Indices:
+        return noise.gumbel_top(scores, 1, self.scale)[:, 0]
 
     @classmethod
     def at_rho(cls, rho: float, candidates: int, sensitivity: float) -> Self:
@@ -58,7 +58,7 @@ class GaussianChoice:
 
     Guarantee: the pointwise minimum of four valid bounds (docs/noisy_max.md), of which our own is the smallest in
     ordinary use. The published Corollary 9 is one of them; the charge behind the paper's headline figure is not,
-    because it is too small.
+    because it is too small. The bounds are proved for continuous noise, so there is no exact form.
 
     >>> GaussianChoice(sigma=50.0).event(39, 1)
     NoisyMax(candidates=39, ratio=0.02)
@@ -72,8 +72,8 @@ class GaussianChoice:
     def event(self, candidates: int, sensitivity: float) -> Event:
         return NoisyMax(candidates, sensitivity / self.sigma)
 
-    def draw(self, noise: Noise, shape: tuple[int, ...]) -> Floats:
-        return noise.gaussian(self.sigma, shape)
+    def pick(self, scores: Floats, noise: Noise) -> Indices:
+        return np.asarray((scores + noise.gaussian(self.sigma, scores.shape)).argmax(axis=1), dtype=np.int64)
 
     @classmethod
     def at_rho(cls, rho: float, candidates: int, sensitivity: float) -> Self:

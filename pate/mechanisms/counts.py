@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from pate.accounting.cost import Neighbours, PrivacyCost
-from pate.accounting.events import Gaussian
+from pate.accounting.events import gaussian_event
 from pate.errors import require
 from pate.mechanisms.base import (
     Bools,
@@ -31,6 +31,7 @@ class GaussianCounts(Mechanism):
     neighbours: Neighbours = "teacher_changed"
     num_teachers: int | None = None
     soft: bool = True
+    exact: bool = False
 
     def __post_init__(self) -> None:
         check_common(self.num_labels, self.neighbours)
@@ -45,7 +46,8 @@ class GaussianCounts(Mechanism):
 
     def cost(self, queries: int = 1) -> PrivacyCost:
         """alpha sensitivity^2 / (2 sigma^2) per query."""
-        return PrivacyCost.of(Gaussian(self.sensitivity / self.sigma), neighbours=self.neighbours) * queries
+        event = gaussian_event(self.sensitivity / self.sigma, self.exact)
+        return PrivacyCost.of(event, neighbours=self.neighbours) * queries
 
     @classmethod
     def at_rho(cls, rho: float, *, neighbours: Neighbours, queries: int, delta: float, **fixed: Any) -> Self:
@@ -78,6 +80,7 @@ class NoisyCounts(GaussianCounts):
         neighbours: what is protected.
         num_teachers: T, for the threshold T/2; taken from the tally where it is not given.
         soft: release the noisy counts too.
+        exact: discrete Gaussian noise, safe from floating-point attacks; the same curve.
 
     >>> NoisyCounts(num_labels=40, sigma=150.0).cost(600).epsilon(1e-6)  # doctest: +ELLIPSIS
     5.41...
@@ -115,6 +118,7 @@ class TauBallots(GaussianCounts):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_scale("tau", self.tau)
+        require(not self.exact, "exact", "false for scaled ballots, which are not whole numbers", self.exact)
         require(self.charge in ("l2", "tau_squared"), "charge", "one of l2, tau_squared", self.charge)
 
     @property

@@ -21,11 +21,11 @@ from pate.mechanisms.base import (
     gap_sensitivity,
 )
 from pate.mechanisms.choices import Choice
-from pate.mechanisms.order import largest, top_labels
+from pate.mechanisms.order import largest, members
 from pate.mechanisms.peeling import count_range
 from pate.mechanisms.stability import release_if_stable
 from pate.mechanisms.stable_topk import StableTopK
-from pate.noise import Noise
+from pate.noise import Noise, top_positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class FixedTopK(Mechanism):
         noisy = np.asarray(counts, dtype=np.float64) + scales[:, None] * noise.gumbel(1.0, counts.shape)
         noisy[sets & (stable & (near_k <= self.k))[:, None]] = np.inf
         noisy[~sets & (stable & (near_k > self.k))[:, None]] = -np.inf
-        return top_labels(noisy, self.k), np.ones(len(counts), dtype=np.bool_), None
+        return members(top_positions(noisy, self.k), self.num_labels), np.ones(len(counts), dtype=np.bool_), None
 
     def _scales(self, near_k: NDArray[np.int64], stable: Bools) -> Floats:
         """Gumbel scale of each row: m rounds share rho, each of range sqrt(8 rho / m)."""

@@ -26,26 +26,22 @@ def top_sets(counts: Counts, k: Ints, following: Counts) -> Bools:
     >>> top_sets(np.array([[4, 9, 4]]), np.array([2]), np.array([4])).tolist()
     [[True, True, False]]
     """
-    members = counts > following[:, None]
-    tied = np.flatnonzero(members.sum(axis=1) < k)
+    inside = counts > following[:, None]
+    tied = np.flatnonzero(inside.sum(axis=1) < k)
     if len(tied):
         order = np.argsort(-np.asarray(counts[tied]).astype(np.float64), axis=1, kind="stable")
         chosen = np.empty(order.shape, dtype=np.bool_)
         np.put_along_axis(chosen, order, np.arange(counts.shape[1]) < k[tied, None], axis=1)
-        members[tied] = chosen
-    return members
+        inside[tied] = chosen
+    return inside
 
 
-def top_labels(scores: Counts, k: int) -> Bools:
-    """(N, K) membership of each row's k largest scores.
+def members(positions: Ints, num_labels: int) -> Bools:
+    """(N, K) membership from (N, k) positions.
 
-    >>> top_labels(np.array([[0.5, 2.0, 1.0]]), 2).tolist()
-    [[False, True, True]]
+    >>> members(np.array([[2, 0]]), 3).tolist()
+    [[True, False, True]]
     """
-    width = scores.shape[1]
-    members = np.zeros(scores.shape, dtype=np.bool_)
-    if k >= width:
-        return ~members
-    best = np.argpartition(scores, width - k, axis=1)[:, width - k :]
-    np.put_along_axis(members, best, True, axis=1)
-    return members
+    inside = np.zeros((len(positions), num_labels), dtype=np.bool_)
+    np.put_along_axis(inside, positions, True, axis=1)
+    return inside

@@ -8,7 +8,7 @@ import numpy as np
 from pate.accounting.cost import Neighbours, PrivacyCost
 from pate.accounting.events import BoundedRange
 from pate.mechanisms.base import Bools, Counts, Floats, Mechanism, check_common, check_scale, check_whole
-from pate.mechanisms.order import top_labels
+from pate.mechanisms.order import members
 from pate.noise import Noise
 
 
@@ -41,6 +41,7 @@ class PeelingExponential(Mechanism):
     k: int
     scale: float
     neighbours: Neighbours = "teacher_changed"
+    exact: bool = False
 
     def __post_init__(self) -> None:
         check_common(self.num_labels, self.neighbours)
@@ -58,5 +59,5 @@ class PeelingExponential(Mechanism):
         return cls(scale=scale, neighbours=neighbours, **fixed)
 
     def _answer(self, counts: Counts, noise: Noise) -> tuple[Bools, Bools, Floats | None]:
-        noisy = np.asarray(counts, dtype=np.float64) + noise.gumbel(self.scale, counts.shape)
-        return top_labels(noisy, self.k), np.ones(len(counts), dtype=np.bool_), None
+        best = noise.gumbel_top(np.asarray(counts, dtype=np.float64), self.k, self.scale)
+        return members(best, self.num_labels), np.ones(len(counts), dtype=np.bool_), None

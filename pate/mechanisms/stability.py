@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from pate.accounting.cost import Neighbours, PrivacyCost
-from pate.accounting.events import Event, Gaussian, Laplace
+from pate.accounting.events import Event, Laplace, Pure, gaussian_event
 from pate.errors import require
 from pate.mechanisms.base import (
     Bools,
@@ -33,7 +33,7 @@ class StabilityTest(Protocol):
     def delta_t(self) -> float:
         """How often a gap that could close passes."""
 
-    def event(self, sensitivity: float) -> Event:
+    def event(self, sensitivity: float, exact: bool = False) -> Event:
         """The price of one test, beside delta_t."""
 
     def passes(self, gaps: Floats, sensitivity: float, noise: Noise) -> Bools:
@@ -70,12 +70,15 @@ class GaussianTest:
             return -float(ndtri(self.delta_t))
         return float(np.sqrt(2 * np.log(1 / self.delta_t)))
 
-    def event(self, sensitivity: float) -> Event:
-        return Gaussian(sensitivity / self.sigma)
+    def event(self, sensitivity: float, exact: bool = False) -> Event:
+        return gaussian_event(sensitivity / self.sigma, exact)
 
     def passes(self, gaps: Floats, sensitivity: float, noise: Noise) -> Bools:
         estimate = np.maximum(gaps, sensitivity) + noise.gaussian(self.sigma, gaps.shape)
-        return np.asarray(estimate - self.sigma * self.z > sensitivity)
+        offset = self.sigma * self.z
+        # A discrete Gaussian exceeds a whole number m with at most the probability that a normal exceeds m
+        # (Canonne, Kamath & Steinke 2020, Proposition 25), so rounding the offset up keeps delta_t.
+        return np.asarray(estimate - (np.ceil(offset) if noise.exact else offset) > sensitivity)
 
 
 @dataclass(frozen=True)
@@ -100,12 +103,13 @@ class LaplaceTest:
         check_probability("delta_t", self.delta_t)
         require(self.offset in ("exact", "published"), "offset", "one of exact, published", self.offset)
 
-    def event(self, sensitivity: float) -> Event:
-        return Laplace(self.epsilon)
+    def event(self, sensitivity: float, exact: bool = False) -> Event:
+        return Pure(self.epsilon) if exact else Laplace(self.epsilon)
 
     def passes(self, gaps: Floats, sensitivity: float, noise: Noise) -> Bools:
         scale = sensitivity / self.epsilon
-        failure = self.delta_t * (2 if self.offset == "exact" else 1)
+        # P(discrete Laplace >= m) <= exp(-m / scale) without the continuous one's factor 1/2.
+        failure = self.delta_t * (2 if self.offset == "exact" and not noise.exact else 1)
         offset = max(0.0, scale * float(np.log(1 / failure)))
         return np.asarray(gaps + noise.laplace(scale, gaps.shape) - offset > sensitivity)
 
@@ -128,13 +132,14 @@ class StableSet(Mechanism):
     k: int
     test: StabilityTest
     neighbours: Neighbours = "teacher_changed"
+    exact: bool = False
 
     def __post_init__(self) -> None:
         check_common(self.num_labels, self.neighbours, at_least=2)
         check_whole("k", self.k, 1, self.num_labels - 1)
 
     def cost(self, queries: int = 1) -> PrivacyCost:
-        event = self.test.event(gap_sensitivity(self.neighbours))
+        event = self.test.event(gap_sensitivity(self.neighbours), self.exact)
         return PrivacyCost.of(event, delta=self.test.delta_t, neighbours=self.neighbours) * queries
 
     @classmethod

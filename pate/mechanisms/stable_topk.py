@@ -63,6 +63,7 @@ class StableTopK(Mechanism):
         test: a whole test instead of sigma and delta_t, e.g. `LaplaceTest`.
         regulariser: public r(1), ..., r(max_k), added to the gaps before the noise.
         max_k: largest k considered (k-bar); K - 1 by default. Small for unknown or huge label spaces.
+        exact: exact discrete sampling, safe from floating-point attacks; not with `GaussianChoice`.
 
     >>> m = StableTopK(num_labels=40, choose=GaussianChoice(sigma=50), sigma=60, delta_t=1e-9)
     >>> round(m.cost(queries=600).epsilon(delta=1e-6), 2)
@@ -83,11 +84,16 @@ class StableTopK(Mechanism):
     test: StabilityTest | None = None
     regulariser: tuple[float, ...] | None = None
     max_k: int | None = None
+    exact: bool = False
 
     def __post_init__(self) -> None:
         check_common(self.num_labels, self.neighbours, at_least=2)
         if self.max_k is not None:
             check_whole("max_k", self.max_k, 1, self.num_labels - 1)
+        gaussian = isinstance(self.choose, GaussianChoice)
+        require(
+            not (self.exact and gaussian), "exact", "false with GaussianChoice; GumbelChoice can be exact", self.exact
+        )
         if (self.sigma is None) == (self.test is None):
             raise SettingError("sigma", "given, unless a test is given instead", self.sigma)
         check_probability("delta_t", self.delta_t)
@@ -109,7 +115,7 @@ class StableTopK(Mechanism):
 
     def cost(self, queries: int = 1) -> PrivacyCost:
         reach = gap_sensitivity(self.neighbours)
-        choice, test = self.choose.event(self.candidates, reach), self.stability.event(reach)
+        choice, test = self.choose.event(self.candidates, reach), self.stability.event(reach, self.exact)
         return PrivacyCost.of(choice, test, delta=self.stability.delta_t, neighbours=self.neighbours) * queries
 
     def as_published(self, queries: int = 1) -> PublishedFigure:
@@ -146,11 +152,11 @@ class StableTopK(Mechanism):
     def chosen_k(self, values: Counts, noise: Noise) -> NDArray[np.int64]:
         """k for each row of descending counts (Algorithm 1)."""
         gaps = np.asarray(values[:, :-1] - values[:, 1:], dtype=np.float64)
-        if self.candidates > 1:
-            gaps += self.choose.draw(noise, gaps.shape)
+        if self.candidates == 1:
+            return np.ones(len(gaps), dtype=np.int64)
         if self.regulariser is not None:
             gaps += np.asarray(self.regulariser)
-        return np.asarray(gaps.argmax(axis=1) + 1, dtype=np.int64)
+        return self.choose.pick(gaps, noise) + 1
 
     def _answer(self, counts: Counts, noise: Noise) -> tuple[Bools, Bools, Floats | None]:
         values = largest(np.asarray(counts), self.candidates + 1)
