@@ -108,8 +108,11 @@ class Faces:
         require(self.seed >= 0, "seed", ">= 0", self.seed)
 
     def load(self) -> Split:
-        """Draw everything. Private persons have 10 pictures each on average; the queries and the test, as in
-        CelebA's protocol, are a random choice of many persons' pictures, about 2 of each."""
+        """Draw everything.
+
+        Private persons have about 10 pictures each. Queries and test, like a random choice among very many pictures,
+        have 2 or 3 of each person, so that a few hundred of them show enough people.
+        """
         private = self.part(0, self.private, zipf=0.65)
         public = self.part(1, self.public, zipf=2.0)
         test = self.part(2, self.test, zipf=2.0)
