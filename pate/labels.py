@@ -8,15 +8,18 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from pate.accounting import Neighbours, calibrate
 from pate.errors import DataError, MissingInput, require
 from pate.ledger import Budget, Charge, Ledger
 from pate.mechanisms import Answer, Mechanism
 from pate.noise import Noise
-from pate.runs import read_npz, to_npz, write_bytes
+from pate.runs import Run, read_npz, to_npz, write_bytes, write_json
+from pate.settings import build
+from pate.statement import Statement, state
 
 
 @dataclass(frozen=True)
@@ -69,25 +72,38 @@ class Request:
     Attributes:
         ids: (N,) the queries' names, in order.
         votes_digest: hash of the votes, for the ledger; equal requests on equal votes are the same request.
-        extra: anything else that makes a release another one, e.g. a study's repeat.
+        noise: where the noise will come from.
+        repeat: tells apart releases that are meant to be drawn again, as a study does.
     """
 
     mechanism: Mechanism
     ids: np.ndarray
     votes_digest: str
-    extra: Mapping[str, Any]
+    noise: Noise
+    repeat: int = 0
 
     def details(self) -> dict[str, Any]:
         """What the ledger stores."""
         ids = hashlib.sha256("\n".join(map(str, self.ids)).encode()).hexdigest()
-        return {"mechanism": plain(self.mechanism), "ids": ids, "votes": self.votes_digest} | dict(self.extra)
+        source = {"noise": self.noise.description, "seeded": self.noise.seeded, "repeat": self.repeat}
+        return {"mechanism": plain(self.mechanism), "ids": ids, "votes": self.votes_digest} | source
 
 
-def release(request: Request, votes: np.ndarray, noise: Noise, ledger: Ledger, budget: Budget | None = None) -> Labels:
+class Released(NamedTuple):
+    """Labels and the file that holds them."""
+
+    labels: Labels
+    path: Path
+
+
+def release(request: Request, votes: np.ndarray, ledger: Ledger, budget: Budget | None = None) -> Released:
     """Answer a request once: charge, draw, write, record. Asked again, the stored answer comes back and costs nothing.
 
     Args:
+        request: what is asked.
         votes: (T, N, K) bool ballots on the request's queries.
+        ledger: where the price is committed before anything is drawn.
+        budget: what may be spent in all.
     """
     require(len(request.ids) > 0, "queries", "at least one", 0)
     require(len(set(request.ids)) == len(request.ids), "queries", "different from each other", "duplicate ids")
@@ -98,8 +114,37 @@ def release(request: Request, votes: np.ndarray, noise: Noise, ledger: Ledger, b
         return _stored(known, ledger)
     queries = len(request.ids)
     charge = ledger.charge(request.mechanism.cost(queries), queries=queries, details=details, budget=budget)
-    answer = request.mechanism.release(request.mechanism.tally(votes), noise)
+    answer = request.mechanism.release(request.mechanism.tally(votes), request.noise)
     return _write(charge, answer, request, len(votes), ledger)
+
+
+@dataclass(frozen=True)
+class Target:
+    """An epsilon to spend: the mechanism's noise is calibrated to it instead of being taken from its settings."""
+
+    epsilon: float | None = None
+    split: float | None = None
+
+
+def prepare_mechanism(
+    config: Mapping[str, Any],
+    *,
+    num_labels: int,
+    num_teachers: int,
+    neighbours: Neighbours,
+    queries: int,
+    delta: float,
+    target: Target,
+) -> Mechanism:
+    """The mechanism that a configuration names, with its noise calibrated where a target is given."""
+    known = {"num_labels": num_labels, "num_teachers": num_teachers, "neighbours": neighbours}
+    mechanism: Mechanism = build(config, "mechanism", **known)
+    if target.epsilon is None:
+        return mechanism
+    fixed = mechanism.fixed() | ({} if target.split is None else {"split": target.split})
+    return calibrate(
+        type(mechanism), epsilon=target.epsilon, delta=delta, queries=queries, neighbours=neighbours, **fixed
+    )
 
 
 def answer_path(charge: Charge, ledger: Ledger) -> Path:
@@ -107,20 +152,29 @@ def answer_path(charge: Charge, ledger: Ledger) -> Path:
     return ledger.path.parent / "answers" / f"{charge.id}.npz"
 
 
-def _write(charge: Charge, answer: Answer, request: Request, teachers: int, ledger: Ledger) -> Labels:
+def publish(run: Run, labels: Labels, ledger: Ledger, *, delta: float, unit: str) -> Statement:
+    """Make these the run's labels and state what everything in the ledger costs together."""
+    statement = state(ledger.charges(), delta=delta, unit=unit, num_teachers=labels.num_teachers)
+    write_bytes(run.release / "labels.npz", labels.encode())
+    write_json(run.release / "statement.json", statement.facts)
+    write_bytes(run.release / "statement.txt", (statement.text + "\n").encode())
+    return statement
+
+
+def _write(charge: Charge, answer: Answer, request: Request, teachers: int, ledger: Ledger) -> Released:
     sd = float(getattr(request.mechanism, "sigma", None) or np.nan) if answer.scores is not None else float("nan")
     labels = Labels(request.ids, answer.labels, answer.answered, answer.scores, sd, teachers)
-    data = labels.encode()
-    write_bytes(answer_path(charge, ledger), data)
+    data, path = labels.encode(), answer_path(charge, ledger)
+    write_bytes(path, data)
     ledger.settle(charge, hashlib.sha256(data).hexdigest())
-    return labels
+    return Released(labels, path)
 
 
-def _stored(charge: Charge, ledger: Ledger) -> Labels:
+def _stored(charge: Charge, ledger: Ledger) -> Released:
     path = answer_path(charge, ledger)
     if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != charge.answer:
         raise DataError(f"{path} is not the answer that charge {charge.id} of {ledger.path.name} recorded")
-    return Labels.load(path)
+    return Released(Labels.load(path), path)
 
 
 def plain(value: Any) -> Any:

@@ -102,7 +102,7 @@ def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
 def to_npz(**arrays: np.ndarray | np.generic) -> bytes:
     """The bytes of an npz file; equal arrays give equal bytes."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **{name: np.asarray(array) for name, array in arrays.items()})
+    np.savez_compressed(buffer, **{name: np.asarray(array) for name, array in arrays.items()})  # type: ignore[arg-type]
     return buffer.getvalue()
 
 

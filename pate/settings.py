@@ -27,6 +27,12 @@ def build(value: Mapping[str, Any], name: str = "", **given: Any) -> Any:
     return make(cls, keys | {key: item for key, item in given.items() if key in known}, name)
 
 
+def pick(cls: type[T], value: Mapping[str, Any]) -> T:
+    """A script's settings from the whole configuration: the keys that its dataclass names."""
+    names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    return make(cls, {key: item for key, item in value.items() if key in names})
+
+
 def make(cls: type[T], value: Mapping[str, Any], name: str = "") -> T:
     """An instance of a dataclass from plain values; unknown keys, missing keys and wrong types are refused."""
     hints = typing.get_type_hints(cls)
@@ -43,9 +49,11 @@ def make(cls: type[T], value: Mapping[str, Any], name: str = "") -> T:
 
 def check(hint: Any, value: Any, name: str) -> Any:
     """The value if it fits the type, converted where nothing is lost (int to float, list to tuple)."""
+    origin, options = typing.get_origin(hint), typing.get_args(hint)
+    if origin is dict:  # kept as plain values, to be built when more is known
+        return dict(_expect(isinstance(value, Mapping), value, name, "a mapping"))
     if isinstance(value, Mapping) and "_target_" in value:
         return build(value, name)
-    origin, options = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
         return _any_of(options, value, name)
     if origin is Literal:
@@ -53,8 +61,6 @@ def check(hint: Any, value: Any, name: str) -> Any:
     if origin in (tuple, list):
         items = _expect(isinstance(value, (list, tuple)), value, name, "a list")
         return origin(check(options[0], item, f"{name}[{place}]") for place, item in enumerate(items))
-    if origin is dict:
-        return dict(_expect(isinstance(value, Mapping), value, name, "a mapping"))
     return _plain(hint, value, name)
 
 

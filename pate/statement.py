@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from pate.accounting import PrivacyCost
-from pate.mechanisms import Mechanism
+from pate import mechanisms
+from pate.accounting import total
+from pate.ledger import Charge
 from pate.runs import versions
 
 NEIGHBOUR_WORDS = {
@@ -29,36 +30,26 @@ class Statement:
     facts: dict[str, Any]
 
 
-def make_statement(
-    spent: PrivacyCost,
-    *,
-    delta: float,
-    unit: str,
-    mechanisms: Sequence[Mechanism],
-    num_teachers: int,
-    queries: int,
-    noise: str,
-    seeded: bool,
-    released: str,
-) -> Statement:
-    """State what everything in a ledger costs together."""
-    neighbours = spent.neighbours or "teacher_changed"
-    epsilon = {name: spent.epsilon(delta, name) for name in ("tight", "published")}
+def state(charges: Sequence[Charge], *, delta: float, unit: str, num_teachers: int) -> Statement:
+    """State what all charges of a ledger cost together."""
+    spent = total(charge.cost for charge in charges)
+    epsilon = {"tight": spent.epsilon(delta), "published": spent.epsilon(delta, "published")}
     if spent.is_gaussian:
         epsilon["exact"] = spent.epsilon(delta, "exact")
-    theorems = sorted({f"{type(m).__name__}: {m.theorem}" for m in mechanisms})
+    kinds = sorted({charge.details["mechanism"]["kind"] for charge in charges})
     facts = {
-        "private": not seeded,
+        "private": not any(charge.details["seeded"] for charge in charges),
         "unit": unit,
-        "neighbours": neighbours,
+        "neighbours": spent.neighbours,
         "epsilon": epsilon,
         "delta": delta,
         "conversion": "tight (Canonne, Kamath & Steinke 2020, Proposition 12)",
-        "theorems": theorems,
+        "theorems": [f"{kind}: {getattr(mechanisms, kind).theorem}" for kind in kinds],
+        "mechanisms": [charge.details["mechanism"] for charge in charges],
         "teachers": num_teachers,
-        "queries": queries,
-        "noise": noise,
-        "released": released,
+        "queries": sum(charge.queries for charge in charges),
+        "noise": "; ".join(sorted({charge.details["noise"] for charge in charges})),
+        "released": "labels, answered flags, the student trained on them, this statement and the ledger",
         "not_covered": list(NOT_COVERED),
         "date": date.today().isoformat(),
         "versions": versions(),
