@@ -5,17 +5,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pate.mechanisms import (
+    AboveThreshold,
     FixedTopK,
     GaussianChoice,
     GaussianTest,
     GumbelChoice,
     LaplaceTest,
+    Majority,
     Mechanism,
     NoisyCounts,
+    OnlineStable,
     PeelingExponential,
+    StableAnswer,
     StableSet,
     StableTopK,
     TauBallots,
+    TopStable,
 )
 
 BOTH = ("teacher_added", "teacher_changed")
@@ -28,6 +33,7 @@ class Entry:
     make: Callable[..., Mechanism]
     fixed: dict[str, Any] = field(default_factory=dict)
     neighbours: tuple[str, ...] = BOTH
+    linear: bool = True  # n queries cost n times one
 
 
 def _stable(choose: Callable[[float], Any]) -> Callable[..., Mechanism]:
@@ -78,6 +84,44 @@ CATALOGUE: dict[str, Entry] = {
             neighbours=neighbours,
         ),
         {"k": 2, "pull": 1.0},
+    ),
+    "AboveThreshold": Entry(
+        lambda noise, num_labels, neighbours: AboveThreshold(
+            num_labels=num_labels, threshold=25.0, epsilon=0.2 / noise, cutoff=2, neighbours=neighbours
+        ),
+        {"threshold": 25.0, "cutoff": 2},
+    ),
+    "StableAnswer": Entry(
+        lambda noise, num_labels, neighbours: StableAnswer(
+            num_labels=num_labels, epsilon=0.2 / noise, delta=1e-9, neighbours=neighbours, query=Majority(50)
+        ),
+        {"query": Majority(50)},
+    ),
+    "TopStable": Entry(
+        lambda noise, num_labels, neighbours: TopStable(
+            num_labels=num_labels, k=2, epsilon=0.2 / noise, delta=1e-9, neighbours=neighbours
+        ),
+        {"k": 2},
+    ),
+    "TopStable-em": Entry(
+        lambda noise, num_labels, neighbours: TopStable(
+            num_labels=num_labels,
+            k=2,
+            max_k=4,
+            epsilon=0.2 / noise,
+            delta=1e-9,
+            neighbours=neighbours,
+            em=True,
+            em_epsilon=0.2 / noise,
+        ),
+        {"k": 2, "max_k": 4, "em": True},
+    ),
+    "OnlineStable": Entry(
+        lambda noise, num_labels, neighbours: OnlineStable(
+            num_labels=num_labels, epsilon=0.2 / noise, delta=1e-9, cutoff=5, neighbours=neighbours, query=Majority(50)
+        ),
+        {"cutoff": 5, "query": Majority(50)},
+        linear=False,
     ),
     "PeelingExponential": Entry(
         lambda noise, num_labels, neighbours: PeelingExponential(

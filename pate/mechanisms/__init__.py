@@ -4,23 +4,33 @@ from pate.mechanisms.base import Answer, Mechanism, Tally
 from pate.mechanisms.choices import GaussianChoice, GumbelChoice
 from pate.mechanisms.counts import NoisyCounts, TauBallots
 from pate.mechanisms.fixed_topk import FixedTopK
+from pate.mechanisms.online import OnlineStable
 from pate.mechanisms.peeling import PeelingExponential
+from pate.mechanisms.sparse_vector import AboveThreshold, SharedTest
 from pate.mechanisms.stability import GaussianTest, LaplaceTest, StableSet
 from pate.mechanisms.stable_topk import PublishedFigure, StableTopK
+from pate.mechanisms.top_stable import Majority, StableAnswer, TopSet, TopStable
 
 __all__ = [
+    "AboveThreshold",
     "Answer",
     "FixedTopK",
     "GaussianChoice",
     "GaussianTest",
     "GumbelChoice",
     "LaplaceTest",
+    "Majority",
     "Mechanism",
     "NoisyCounts",
+    "OnlineStable",
     "PeelingExponential",
     "PublishedFigure",
+    "SharedTest",
+    "StableAnswer",
     "StableSet",
     "StableTopK",
     "Tally",
     "TauBallots",
+    "TopSet",
+    "TopStable",
 ]

@@ -33,7 +33,7 @@ def test_all_noise_costs_next_to_nothing(name, neighbours):
 
 def test_more_queries_never_cost_less(name, neighbours):
     costs = [mechanism(name, neighbours).cost(n).epsilon(DELTA) for n in (0, 1, 2, 10, 100, 1000)]
-    assert costs == sorted(costs) and costs[-1] > costs[1] > 0
+    assert costs == sorted(costs) and costs[-1] >= costs[1] > 0
 
 
 def test_more_noise_never_costs_more(name, neighbours):
@@ -56,6 +56,8 @@ def test_changing_a_ballot_costs_at_least_as_much_as_adding_one(name, neighbours
 
 
 def test_costs_add_like_queries(name, neighbours):
+    if not CATALOGUE[name].linear:
+        pytest.skip("priced by the stream")
     m = mechanism(name, neighbours)
     assert (m.cost(3) + m.cost(4)).epsilon(DELTA) == pytest.approx(m.cost(7).epsilon(DELTA), rel=1e-9)
 
