@@ -8,13 +8,13 @@ from typing import Any
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
-from pate.models import Network
-from pate.votes import Ballots
 
 from pate.accounting import Neighbours
+from pate.ballots import Ballots
 from pate.commands import run_script
 from pate.data.records import Source
 from pate.ledger import Budget
+from pate.models import Network
 from pate.report import console_table
 from pate.runs import Run
 from pate.settings import pick

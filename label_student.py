@@ -8,10 +8,10 @@ from typing import Any
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
-from pate.votes import Ballots
 
 from pate import noise
 from pate.accounting import Neighbours
+from pate.ballots import Ballots
 from pate.commands import run_script
 from pate.labels import Request, Target, prepare_mechanism, publish, release
 from pate.ledger import Budget, Ledger

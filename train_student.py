@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
-from pate.models import Network
 
 from pate.commands import run_script
 from pate.data.records import Source
 from pate.labels import Labels
+from pate.models import Network
 from pate.runs import Run
 from pate.settings import pick
 from pate.student import Student, make_student

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
-from pate.models import Network
 
 from pate.commands import run_script
 from pate.data.records import Source
+from pate.models import Network
 from pate.runs import Run
 from pate.settings import pick
 from pate.teachers import Teachers, train_teachers

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from pate import metrics, noise
 from pate.accounting import Neighbours
+from pate.ballots import Ballots
 from pate.data.records import Split
 from pate.errors import PateError, SettingError, require
 from pate.labels import Labels, Request, Target, plain, prepare_mechanism, release
@@ -30,7 +31,6 @@ from pate.runs import Run, private_folder, versions, write_json
 from pate.statement import state
 from pate.student import NothingReleased, Student, predict, targets, train_student
 from pate.teachers.pool import Pool
-from pate.votes import Ballots
 
 
 @dataclass(frozen=True)
