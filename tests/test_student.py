@@ -1,0 +1,307 @@
+"""The student: targets from releases, training that repeats, a file that loads, a command that prints."""
+
+import dataclasses
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from pate.errors import DataError, MissingInput, SettingError
+from pate.models import Network
+from pate.settings import build
+from pate.student import (
+    NothingReleased,
+    Student,
+    Targets,
+    denoise,
+    load_student,
+    predict,
+    read_image,
+    save_student,
+    targets,
+    train_student,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+NETWORK = Network()
+QUICK = Student(epochs=2, batch_size=8)
+T = 250
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def stripes(count, seed, labels=6):
+    """Pictures with one bright band per true label, labels in correlated pairs."""
+    rng = np.random.default_rng(seed)
+    truth = np.repeat(rng.random((count, labels // 2)) < 0.5, 2, axis=1) ^ (rng.random((count, labels)) < 0.1)
+    pictures = rng.integers(60, 140, (count, 32, 32, 3))
+    pictures[:, 1 : 5 * labels + 1] += 60 * np.repeat(truth, 5, axis=1)[:, :, None, None]
+    return pictures.astype(np.uint8), truth
+
+
+def whole(values):
+    return Targets(np.asarray(values, np.float32), np.ones(len(values), np.float32))
+
+
+def weights(model):
+    return torch.cat([tensor.flatten().double() for tensor in model.state_dict().values()])
+
+
+def accuracy(model, pictures, truth):
+    return ((predict(model, pictures, NETWORK) >= 0.5) == truth).mean()
+
+
+# Targets
+
+
+def test_hard_labels_become_zeros_and_ones():
+    labels, answered = np.array([[True, False], [False, True], [True, True]]), np.array([True, False, True])
+    goal = targets(labels, answered, None, T, Student())
+    np.testing.assert_array_equal(goal.values, [[1, 0], [0, 0], [1, 1]])
+    np.testing.assert_array_equal(goal.weight, [1, 0, 1])
+    assert goal.values.dtype == goal.weight.dtype == np.float32
+
+
+@pytest.mark.parametrize("sd", [None, math.nan, 0.0])
+def test_scores_become_shares_of_votes_and_stay_between_0_and_1(sd):
+    scores = np.array([[0.0, 125.0], [300.0, -40.0]])
+    goal = targets(scores > 125, np.ones(2, bool), scores, T, Student(), sd)
+    np.testing.assert_allclose(goal.values, [[0, 0.5], [1, 0]])
+    hard = targets(scores > 125, np.ones(2, bool), scores, T, Student(soft=False), sd)
+    np.testing.assert_array_equal(hard.values, [[0, 0], [1, 0]])
+
+
+def test_queries_without_an_answer():
+    scores, answered = np.array([[50.0], [np.nan], [150.0]]), np.array([True, False, True])
+    for how in ("unlabelled", "drop"):
+        goal = targets(scores > 125, answered, scores, T, Student(on_bottom=how))
+        np.testing.assert_array_equal(goal.weight, [1, 0, 1])
+    goal = targets(scores > 125, answered, scores, T, Student(on_bottom="prior"))
+    np.testing.assert_allclose(goal.values, [[0.2], [0.4], [0.6]])
+    np.testing.assert_array_equal(goal.weight, [1, 1, 1])
+    nothing = targets(scores > 125, np.zeros(3, bool), scores, T, Student(on_bottom="prior"))
+    assert not nothing.weight.any()
+
+
+def test_targets_refuse_what_cannot_be_learned():
+    labels, answered = np.zeros((3, 2), bool), np.ones(3, bool)
+    with pytest.raises(DataError, match=re.escape("scores (3, 1)")):
+        targets(labels, answered, np.zeros((3, 1)), T, Student())
+    with pytest.raises(DataError, match="answered"):
+        targets(labels, answered[:2], None, T, Student())
+    with pytest.raises(SettingError, match=re.escape("targets must be between 0 and 1, got [nan]")):
+        targets(labels, answered, np.full((3, 2), np.nan), T, Student())
+    with pytest.raises(SettingError, match="num_teachers"):
+        targets(labels, answered, None, 0, Student())
+
+
+@pytest.mark.parametrize("sd", [0.2, 0.5, 1.0])
+def test_denoised_shares_are_closer_to_the_votes(sd):
+    rng = np.random.default_rng(0)
+    shares = np.clip(0.5 + 0.2 * rng.normal(size=(300, 4)) @ rng.normal(size=(4, 40)), 0, 1)
+    noisy = shares + rng.normal(0, sd, shares.shape)
+    alone = np.var(noisy, 0)
+    keep = np.maximum(0, 1 - sd**2 / alone)
+    each = noisy.mean(0) + keep * (noisy - noisy.mean(0))
+    error = [np.mean((guess - shares) ** 2) for guess in (denoise(noisy, sd), each, noisy.clip(0, 1))]
+    assert error[0] < 0.8 * error[1] and error[0] < 0.8 * error[2]
+
+
+def test_denoising_has_ends():
+    noisy = np.random.default_rng(0).normal(0.5, 0.3, (50, 3))
+    np.testing.assert_array_equal(denoise(noisy, 0.0), noisy)
+    np.testing.assert_allclose(denoise(noisy, 1e-6), noisy, atol=1e-6)
+    np.testing.assert_allclose(denoise(noisy, 100.0), np.tile(noisy.mean(0), (50, 1)))
+    np.testing.assert_array_equal(denoise(noisy[:1], 0.5), noisy[:1])
+    assert denoise(noisy[:, :1], 0.1).shape == (50, 1)
+
+
+# Training
+
+
+def test_soft_targets_beat_hard_labels_under_much_noise():
+    pictures, truth = stripes(200, seed=1)
+    judge, judged = stripes(200, seed=2)
+    votes = np.where(truth, 0.8, 0.2) * T
+    scores = votes + np.random.default_rng(3).normal(0, T, votes.shape)
+    found = {}
+    for soft in (True, False):
+        student = Student(epochs=6, soft=soft)
+        goal = targets(scores > T / 2, np.ones(200, bool), scores, T, student, score_sd=T)
+        found[soft] = accuracy(train_student(pictures, goal, NETWORK, student, seed=0), judge, judged)
+    assert found[True] > found[False] + 0.03 and found[True] > 0.75
+
+
+def test_a_student_of_clean_labels_learns():
+    pictures, truth = stripes(160, seed=1)
+    scalars = []
+    model = train_student(
+        pictures,
+        whole(truth),
+        NETWORK,
+        Student(epochs=6),
+        seed=0,
+        log=lambda step, values: scalars.append((step, values)),
+    )
+    assert accuracy(model, *stripes(200, seed=2)) > 0.9
+    assert [step for step, _ in scalars] == list(range(6)) and not model.training
+    assert scalars[-1][1]["loss"] < scalars[0][1]["loss"]
+
+
+def test_same_arguments_same_weights_and_no_global_state_moves():
+    pictures, truth = stripes(20, seed=1)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    first = weights(train_student(pictures, whole(truth), NETWORK, QUICK, seed=0))
+    torch.testing.assert_close(torch.get_rng_state(), before[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+    torch.manual_seed(99)
+    assert torch.equal(first, weights(train_student(pictures, whole(truth), NETWORK, QUICK, seed=0)))
+    assert not torch.equal(first, weights(train_student(pictures, whole(truth), NETWORK, QUICK, seed=1)))
+
+
+def test_queries_without_an_answer_do_not_touch_the_student():
+    pictures, truth = stripes(30, seed=1)
+    answered = np.arange(30) % 3 > 0
+    scores = np.where(truth, 200.0, 50.0)
+    first = targets(truth, answered, scores, T, QUICK, score_sd=20.0)
+    other = np.where(answered[:, None], scores, 1e9)
+    second = targets(truth & answered[:, None], answered, other, T, QUICK, score_sd=20.0)
+    blank = np.where(answered[:, None, None, None], pictures, 255).astype(np.uint8)
+    one = weights(train_student(pictures, first, NETWORK, QUICK, seed=0))
+    assert torch.equal(one, weights(train_student(blank, second, NETWORK, QUICK, seed=0)))
+    assert torch.equal(
+        one, weights(train_student(pictures[answered], whole(first.values[answered]), NETWORK, QUICK, seed=0))
+    )
+
+
+def test_the_first_guess_is_the_released_mean():
+    pictures, _ = stripes(40, seed=1)
+    mean = np.array([0.9, 0.02, 0.5, 0.7])
+    goal = whole(np.tile(mean, (40, 1)))
+    still = Student(epochs=1, learning_rate=1e-9)
+    guess = predict(train_student(pictures, goal, NETWORK, still, seed=0), pictures, NETWORK).mean(0)
+    plain = predict(NETWORK.build(4, 0, (32, 32, 3)), pictures, NETWORK).mean(0)
+    assert np.abs(guess - mean).max() < 0.15 < np.abs(plain - mean).max()
+
+
+def test_nothing_released_is_said():
+    pictures, truth = stripes(5, seed=1)
+    silent = Targets(truth.astype(np.float32), np.zeros(5, np.float32))
+    with pytest.raises(
+        NothingReleased, match=re.escape("answered queries must be >= 1 to train a student, got 0 of 5")
+    ):
+        train_student(pictures, silent, NETWORK, QUICK, seed=0)
+    with pytest.raises(NothingReleased, match=">= 6"):
+        train_student(pictures, whole(truth), NETWORK, dataclasses.replace(QUICK, min_answered=6), seed=0)
+    with pytest.raises(DataError, match="equal lengths, got 4 and 5"):
+        train_student(pictures[:4], whole(truth), NETWORK, QUICK, seed=0)
+
+
+def test_one_answer_and_one_class_are_enough_to_train():
+    pictures, truth = stripes(1, seed=1)
+    assert accuracy(train_student(pictures, whole(truth), NETWORK, Student(), seed=0), pictures, truth) == 1.0
+    model = train_student(pictures.repeat(3, 0), whole(np.ones((3, 2))), NETWORK, QUICK, seed=0)
+    assert (predict(model, pictures, NETWORK) > 0.5).all()
+
+
+def test_predict_does_not_depend_on_the_batches():
+    pictures, truth = stripes(21, seed=1)
+    model = train_student(pictures, whole(truth), NETWORK, QUICK, seed=0)
+    whole_set = predict(model, pictures, NETWORK)
+    np.testing.assert_allclose(predict(model, pictures, NETWORK, batch_size=4), whole_set, atol=1e-6)
+    assert whole_set.shape == truth.shape and 0 <= whole_set.min() and whole_set.max() <= 1
+    with pytest.raises(SettingError, match="at least one record"):
+        predict(model, pictures[:0], NETWORK)
+
+
+# Settings
+
+
+def test_the_default_file_is_the_default_student():
+    assert build(yaml.safe_load((ROOT / "conf/student/default.yaml").read_text()), "student") == Student()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("epochs", 0), ("batch_size", -1), ("learning_rate", 0.0), ("learning_rate", math.nan), ("weight_decay", -0.1)]
+    + [("min_answered", 0), ("on_bottom", "guess")],
+)
+def test_settings_out_of_range_are_named(field, value):
+    with pytest.raises(SettingError, match=f"student.{field} must be .*, got {value!r}"):
+        Student(**{field: value})
+
+
+# The file and the command
+
+
+def saved(folder):
+    pictures, truth = stripes(20, seed=1)
+    model = train_student(pictures, whole(truth[:, :3]), NETWORK, QUICK, seed=0)
+    meta = {
+        "network": dataclasses.asdict(NETWORK),
+        "label_names": ["Smiling", "Wearing_Hat", "Young"],
+        "input_shape": [32, 32, 3],
+    }
+    path = folder / "mine" / "release" / "student.safetensors"
+    save_student(path, model, meta)
+    return path, model, meta, pictures
+
+
+def test_save_and_load_round_trip(tmp_path):
+    path, model, meta, pictures = saved(tmp_path)
+    again, header = load_student(path)
+    assert header == meta and torch.equal(weights(again), weights(model))
+    np.testing.assert_array_equal(predict(again, pictures, NETWORK), predict(model, pictures, NETWORK))
+    assert [file.name for file in path.parent.iterdir()] == ["student.safetensors"]
+
+
+def test_a_file_that_is_no_student_is_named(tmp_path):
+    path, model, meta, _ = saved(tmp_path)
+    with pytest.raises(MissingInput, match=r"make it with `python train_student.py run=other`"):
+        load_student(tmp_path / "other" / "release" / "student.safetensors")
+    with pytest.raises(SettingError, match="label_names"):
+        save_student(path, model, {"network": {}})
+    save_student(path, model, meta | {"label_names": ["one"]})
+    with pytest.raises(DataError, match=r"student.safetensors must be a student written by"):
+        load_student(path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DataError, match=r"student.safetensors must be a student written by"):
+        load_student(path)
+
+
+def test_pictures_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "torn.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"torn.png must be a picture"):
+        read_image(tmp_path / "torn.png", (32, 32, 3))
+    with pytest.raises(DataError, match=r"absent.png must be a picture"):
+        read_image(tmp_path / "absent.png", (32, 32, 3))
+    with pytest.raises(DataError, match="takes rows of 7 features"):
+        read_image(tmp_path / "torn.png", (7,))
+
+
+def test_predict_command_prints_attributes(tmp_path):
+    path, model, _, pictures = saved(tmp_path)
+    large = Image.fromarray(pictures[0]).resize((64, 48), Image.Resampling.NEAREST).convert("RGBA")
+    large.save(tmp_path / "face.png")
+    command = [sys.executable, "-m", "pate.student", "predict", "--student", str(path), str(tmp_path / "face.png")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    expected = predict(model, read_image(tmp_path / "face.png", (32, 32, 3))[None], NETWORK)[0]
+    assert (done.returncode, done.stderr) == (0, "")
+    title, *lines = done.stdout.splitlines()
+    found = {name: float(value) for value, name in (line.split() for line in lines)}
+    assert title == str(tmp_path / "face.png") and list(found.values()) == sorted(found.values(), reverse=True)
+    wanted = dict(zip(("Smiling", "Wearing_Hat", "Young"), expected, strict=True))
+    assert found == pytest.approx(wanted, abs=6e-4)
