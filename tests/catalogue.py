@@ -11,6 +11,7 @@ from pate.mechanisms import (
     GaussianTest,
     GumbelChoice,
     LaplaceTest,
+    LimitedDomain,
     Majority,
     Mechanism,
     NoisyCounts,
@@ -122,6 +123,25 @@ CATALOGUE: dict[str, Entry] = {
         ),
         {"cutoff": 5, "query": Majority(50)},
         linear=False,
+    ),
+    "LimitedDomain-gumbel": Entry(
+        lambda noise, num_labels, neighbours: LimitedDomain(
+            num_labels=num_labels, k=2, max_k=4, epsilon=0.1 / noise, delta_t=1e-9, neighbours=neighbours
+        ),
+        {"k": 2, "max_k": 4},
+    ),
+    "LimitedDomain-laplace": Entry(
+        lambda noise, num_labels, neighbours: LimitedDomain(
+            num_labels=num_labels,
+            k=2,
+            max_k=4,
+            epsilon=0.2 / noise,
+            delta_t=1e-9,
+            neighbours=neighbours,
+            noise="laplace",
+            private_k_bar=True,
+        ),
+        {"k": 2, "max_k": 4, "noise": "laplace", "private_k_bar": True},
     ),
     "PeelingExponential": Entry(
         lambda noise, num_labels, neighbours: PeelingExponential(

@@ -1,6 +1,5 @@
 """The run folder: private is private, files are whole, other settings are refused by name."""
 
-import os
 import stat
 
 import numpy as np
@@ -18,7 +17,7 @@ def mode(path) -> int:
 def test_two_rooms(tmp_path):
     run = Run(tmp_path / "runs", "mine").create()
     assert mode(run.private) == 0o700 and run.release.is_dir()
-    os.chmod(run.private, 0o755)
+    run.private.chmod(0o755)
     assert mode(Run(tmp_path / "runs", "mine").create().private) == 0o700
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pate.accounting import composition
 from pate.accounting import conversion as convert
 from pate.accounting import events as kinds
 from pate.accounting.conversion import ORDERS, Conversion
@@ -85,8 +86,9 @@ class PrivacyCost:
 
         Args:
             delta: total failure probability, larger than the sum of the queries' delta_t.
-            conversion: `tight` (default), `published` (the papers' looser rule), or `exact`, for which every event
-                must be Gaussian.
+            conversion: `tight` (default: the best of the tight Rényi conversion and, where every event has a pure
+                epsilon, the theorems of `composition`), `published` (the papers' looser rule), or `exact`, for which
+                every event must be Gaussian.
         """
         left = self._left(delta)
         if not self.counted:
@@ -98,7 +100,10 @@ class PrivacyCost:
         if conversion == "published":
             return min(convert.published_epsilon(self._curve, left), self.pure_epsilon)
         require(conversion == "tight", "conversion", "one of tight, published, exact", conversion)
-        return min(convert.tight_epsilon(self._curve, left), self.pure_epsilon)
+        epsilon = convert.tight_epsilon(self._curve, left)
+        if np.isinf(self.pure_epsilon):
+            return epsilon
+        return min(epsilon, self.pure_epsilon, composition.best(self.counted, left))
 
     @property
     def is_gaussian(self) -> bool:

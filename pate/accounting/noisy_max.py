@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 
 MARGIN = 1 + 1e-9  # The quadratures below are accurate to 1e-12; this keeps them upper bounds all the same.
 FAR = 1e4  # Beyond alpha * ratio = FAR bound 4 saves less than one part in 1e8 on bound 3.
+LOUD = 1e100  # Of a ratio: from there on a bound is inf, before a product overflows.
 EDGE = 10.0  # Ends of the normal line, in standard deviations: less than 1e-16 of any integral lies outside.
 DEPTH = 40.0  # A window holds what is within exp(-DEPTH) of the peak.
 
@@ -32,7 +33,7 @@ def union(alpha: ArrayLike, candidates: int, ratio: float) -> Floats:
     array([3.6652, 0.5298])
     """
     order = _checked(alpha, candidates, ratio)
-    return 2 * ratio**2 * order + math.log(candidates) / (order - 1)
+    return 2 * ratio * ratio * order + math.log(candidates) / (order - 1)
 
 
 def disjoint_events(alpha: ArrayLike, candidates: int, ratio: float) -> Floats:
@@ -42,14 +43,14 @@ def disjoint_events(alpha: ArrayLike, candidates: int, ratio: float) -> Floats:
     normals. Never above bound 1, and finite as alpha falls to 1. docs/noisy_max.md, Theorem 2.
 
     >>> disjoint_events([2.0, 8.0], candidates=39, ratio=0.02).round(4)
-    array([0.0882, 0.0909])
+    array([0.087 , 0.0881])
     """
     order = _checked(alpha, candidates, ratio)
-    if ratio == 0 or not np.isfinite(ratio):
-        return np.full_like(order, ratio)
+    if ratio == 0 or ratio > LOUD:
+        return np.full_like(order, math.inf if ratio else 0.0)
     # The expectation is exp(2 alpha (alpha - 1) ratio^2) times n P(Z + start beats n - 1 other normals).
     gain = _log_head_start(2 * (order - 1) * ratio, candidates)
-    return 2 * ratio**2 * order + gain / (order - 1)
+    return 2 * ratio * ratio * order + gain / (order - 1)
 
 
 def gap_vector(alpha: ArrayLike, squared_sensitivity_ratio: float) -> Floats:
@@ -76,12 +77,12 @@ def jensen(alpha: ArrayLike, candidates: int, ratio: float) -> Floats:
     array([0.002153, 0.009993])
     """
     order = _checked(alpha, candidates, ratio)
-    result = gap_vector(order, candidates * ratio**2)
+    result = gap_vector(order, candidates * ratio * ratio)
     near = order * ratio < FAR
     if candidates == 1 or ratio == 0 or not near.any():
         return result
     order = order[near]
-    unit = order * (order - 1) * ratio**2 / 2
+    unit = order * (order - 1) * ratio * ratio / 2
     excess = _log_mean_excess(unit * (candidates - 1), order * ratio, candidates - 1)
     bound = MARGIN * (unit + np.logaddexp(0, excess)) / (order - 1)
     result[near] = np.minimum(result[near], bound)
@@ -95,26 +96,26 @@ def valid_minimum(alpha: ArrayLike, candidates: int, ratio: float, value_release
     and ratio; 0 for one candidate (nothing is chosen) unless its value is released. docs/noisy_max.md, Corollary 5.
 
     >>> valid_minimum([2.0, 1000.0], candidates=39, ratio=0.02).round(6)
-    array([0.002153, 0.803663])
+    array([0.002153, 0.803667])
     """
     order = _checked(alpha, candidates, ratio)
     if value_released:
         return jensen(order, candidates, ratio)
-    if candidates == 1 or ratio == 0 or not np.isfinite(ratio):
-        return np.full_like(order, 0.0 if candidates == 1 else ratio)
-    best = np.minimum(union(order, candidates, ratio), gap_vector(order, candidates * ratio**2))
+    if candidates == 1 or ratio == 0 or ratio > LOUD:
+        return np.full_like(order, math.inf if ratio and candidates > 1 else 0.0)
+    best = np.minimum(union(order, candidates, ratio), gap_vector(order, candidates * ratio * ratio))
     open_ = _jensen_floor(order, candidates, ratio) < best
     best[open_] = np.minimum(best[open_], jensen(order[open_], candidates, ratio))
     middle = ndtri_exp(-math.log(2) / candidates)  # The median of R; its mean is larger.
-    open_ = np.maximum(2 * ratio**2 * order, 2 * ratio * (ratio + middle)) < best
+    open_ = np.maximum(2 * ratio * ratio * order, 2 * ratio * (ratio + middle)) < best
     best[open_] = np.minimum(best[open_], disjoint_events(order[open_], candidates, ratio))
     return best
 
 
 def _orders(alpha: ArrayLike) -> Floats:
     """The orders as an array of floats, each > 1."""
-    order = np.asarray(alpha, dtype=np.float64)
-    require(bool(np.all(order > 1)), "alpha", "> 1", alpha)
+    order = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
+    require(bool(np.all((order > 1) & np.isfinite(order))), "alpha", "> 1 and finite", alpha)
     return order
 
 
@@ -157,8 +158,8 @@ def _log_mean_excess(strength: Floats, distance: Floats, others: int) -> Floats:
 def _jensen_floor(order: Floats, candidates: int, ratio: float) -> Floats:
     """A cheap lower estimate of bound 4, from the half of Y below its median."""
     middle = ndtri_exp(-math.log(2) / (candidates - 1))
-    mass = order * ratio**2 / 2 * (1 + (candidates - 1) * _kappa(middle - order * ratio))
-    return np.maximum(mass - math.log(2) / (order - 1), order * ratio**2 / 2)
+    mass = order * ratio * ratio / 2 * (1 + (candidates - 1) * _kappa(middle - order * ratio))
+    return np.maximum(mass - math.log(2) / (order - 1), order * ratio * ratio / 2)
 
 
 def _log_head_start(start: Floats, candidates: int) -> Floats:

@@ -4,6 +4,7 @@ from pate.mechanisms.base import Answer, Mechanism, Tally
 from pate.mechanisms.choices import GaussianChoice, GumbelChoice
 from pate.mechanisms.counts import NoisyCounts, TauBallots
 from pate.mechanisms.fixed_topk import FixedTopK
+from pate.mechanisms.limited_domain import LimitedDomain, PayWhatYouGet
 from pate.mechanisms.online import OnlineStable
 from pate.mechanisms.peeling import PeelingExponential
 from pate.mechanisms.sparse_vector import AboveThreshold, SharedTest
@@ -19,10 +20,12 @@ __all__ = [
     "GaussianTest",
     "GumbelChoice",
     "LaplaceTest",
+    "LimitedDomain",
     "Majority",
     "Mechanism",
     "NoisyCounts",
     "OnlineStable",
+    "PayWhatYouGet",
     "PeelingExponential",
     "PublishedFigure",
     "SharedTest",
