@@ -27,12 +27,11 @@ def top_sets(counts: Counts, k: Ints, following: Counts) -> Bools:
     [[True, True, False]]
     """
     inside = counts > following[:, None]
-    tied = np.flatnonzero(inside.sum(axis=1) < k)
+    wanted = k - inside.sum(axis=1)
+    tied = np.flatnonzero(wanted)
     if len(tied):
-        order = np.argsort(-np.asarray(counts[tied]).astype(np.float64), axis=1, kind="stable")
-        chosen = np.empty(order.shape, dtype=np.bool_)
-        np.put_along_axis(chosen, order, np.arange(counts.shape[1]) < k[tied, None], axis=1)
-        inside[tied] = chosen
+        equal = counts[tied] == following[tied, None]
+        inside[tied] |= equal & (np.cumsum(equal, axis=1) <= wanted[tied, None])
     return inside
 
 

@@ -164,6 +164,7 @@ def release_if_stable(
     following = np.asarray(values[rows, k])
     gaps = np.asarray(values[rows, k - 1] - following, dtype=np.float64)
     answered = test.passes(gaps, sensitivity, noise)
-    labels = top_sets(np.asarray(counts), k, following)
-    labels[~answered] = False
+    labels = np.zeros(counts.shape, dtype=np.bool_)
+    found = np.flatnonzero(answered)
+    labels[found] = top_sets(np.asarray(counts)[found], k[found], following[found])
     return labels, answered
