@@ -60,7 +60,7 @@ def noisy_max_value_divergence(scores: ArrayLike, shift: ArrayLike, sigma: float
     0.5
     """
     u, t = _pair(scores, shift, sigma, alpha)
-    x = _line(np.concatenate([u, u + t, u + alpha * t]), len(u))
+    x = _line(np.concatenate([u, u + t, u + alpha * t]), len(u) * (1 + alpha * np.abs(t).max()))
     return _renyi(_log_density(u + t, x).ravel(), _log_density(u, x).ravel(), alpha)
 
 
@@ -153,10 +153,10 @@ def _pair(scores: ArrayLike, shift: ArrayLike, sigma: float, alpha: float) -> tu
     return u, t
 
 
-def _line(centres: Floats, n: int) -> Floats:
-    """Equally spaced values of the largest noisy score; the step resolves the narrowest peak, of width 1 / sqrt(n)."""
-    reach = 10 + math.sqrt(2 * math.log(n + 1))
-    step = min(0.1, 0.5 / math.sqrt(n))
+def _line(centres: Floats, curvature: float) -> Floats:
+    """Equally spaced values of the largest noisy score; the step resolves any peak of width 1 / sqrt(curvature)."""
+    reach = 10 + math.sqrt(2 * math.log(curvature + 1))
+    step = min(0.1, 0.5 / math.sqrt(curvature))
     return np.arange(centres.min() - reach, centres.max() + reach, step)
 
 
@@ -169,7 +169,7 @@ def _log_density(u: Floats, x: Floats, counts: ArrayLike = 1.0) -> Floats:
 
 def _log_winning(u: Floats, counts: ArrayLike = 1.0) -> Floats:
     """log of the probability that each candidate, or each group of equal ones, wins."""
-    x = _line(u, int(np.sum(np.broadcast_to(counts, u.shape))))
+    x = _line(u, float(np.sum(np.broadcast_to(counts, u.shape))))
     return np.asarray(logsumexp(_log_density(u, x, counts), axis=1))
 
 

@@ -162,7 +162,7 @@ def publish(run: Run, labels: Labels, ledger: Ledger, *, delta: float, unit: str
 
 
 def _write(charge: Charge, answer: Answer, request: Request, teachers: int, ledger: Ledger) -> Released:
-    sd = float(getattr(request.mechanism, "sigma", None) or np.nan) if answer.scores is not None else float("nan")
+    sd = float("nan") if answer.scores is None else request.mechanism.score_sd
     labels = Labels(request.ids, answer.labels, answer.answered, answer.scores, sd, teachers)
     data, path = labels.encode(), answer_path(charge, ledger)
     write_bytes(path, data)

@@ -15,6 +15,7 @@ from pate.mechanisms import (
     Majority,
     Mechanism,
     NoisyCounts,
+    OneshotLaplace,
     OnlineStable,
     PeelingExponential,
     StableAnswer,
@@ -142,6 +143,18 @@ CATALOGUE: dict[str, Entry] = {
             private_k_bar=True,
         ),
         {"k": 2, "max_k": 4, "noise": "laplace", "private_k_bar": True},
+    ),
+    "OneshotLaplace": Entry(
+        lambda noise, num_labels, neighbours: OneshotLaplace(
+            num_labels=num_labels, k=2, epsilon=0.2 / noise, neighbours=neighbours
+        ),
+        {"k": 2},
+    ),
+    "OneshotLaplace-values": Entry(
+        lambda noise, num_labels, neighbours: OneshotLaplace(
+            num_labels=num_labels, k=2, epsilon=0.2 / noise, values=True, neighbours=neighbours
+        ),
+        {"k": 2, "values": True},
     ),
     "PeelingExponential": Entry(
         lambda noise, num_labels, neighbours: PeelingExponential(

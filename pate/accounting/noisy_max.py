@@ -2,8 +2,8 @@
 
 n scores, each of which moves by at most s between neighbours (any signs), get independent N(0, sigma^2) noise and the
 index of the largest is released. `candidates` is n and `ratio` is s / sigma. Every function takes an array of orders
-alpha > 1 and returns an array of the same shape. Bounds 1 and 2 hold for the index alone; bounds 3 and 4 hold for the
-index together with the winning noisy score.
+alpha > 1 (or one order) and returns an array, one value per order. Bounds 1 and 2 hold for the index alone; bounds 3
+and 4 hold for the index together with the winning noisy score.
 """
 
 import math
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 MARGIN = 1 + 1e-9  # The quadratures below are accurate to 1e-12; this keeps them upper bounds all the same.
 FAR = 1e4  # Beyond alpha * ratio = FAR bound 4 saves less than one part in 1e8 on bound 3.
-LOUD = 1e100  # Of a ratio: from there on a bound is inf, before a product overflows.
+LOUD = 1e100  # Above this ratio a bound is inf, below its inverse bound 3 serves: no square over- or underflows.
 EDGE = 10.0  # Ends of the normal line, in standard deviations: less than 1e-16 of any integral lies outside.
 DEPTH = 40.0  # A window holds what is within exp(-DEPTH) of the peak.
 
@@ -79,7 +79,7 @@ def jensen(alpha: ArrayLike, candidates: int, ratio: float) -> Floats:
     order = _checked(alpha, candidates, ratio)
     result = gap_vector(order, candidates * ratio * ratio)
     near = order * ratio < FAR
-    if candidates == 1 or ratio == 0 or not near.any():
+    if candidates == 1 or ratio < 1 / LOUD or not near.any():
         return result
     order = order[near]
     unit = order * (order - 1) * ratio * ratio / 2
@@ -104,11 +104,11 @@ def valid_minimum(alpha: ArrayLike, candidates: int, ratio: float, value_release
     if candidates == 1 or ratio == 0 or ratio > LOUD:
         return np.full_like(order, math.inf if ratio and candidates > 1 else 0.0)
     best = np.minimum(union(order, candidates, ratio), gap_vector(order, candidates * ratio * ratio))
-    open_ = _jensen_floor(order, candidates, ratio) < best
-    best[open_] = np.minimum(best[open_], jensen(order[open_], candidates, ratio))
+    worth = _jensen_floor(order, candidates, ratio) < best
+    best[worth] = np.minimum(best[worth], jensen(order[worth], candidates, ratio))
     middle = ndtri_exp(-math.log(2) / candidates)  # The median of R; its mean is larger.
-    open_ = np.maximum(2 * ratio * ratio * order, 2 * ratio * (ratio + middle)) < best
-    best[open_] = np.minimum(best[open_], disjoint_events(order[open_], candidates, ratio))
+    worth = np.maximum(2 * ratio * ratio * order, 2 * ratio * (ratio + middle)) < best
+    best[worth] = np.minimum(best[worth], disjoint_events(order[worth], candidates, ratio))
     return best
 
 

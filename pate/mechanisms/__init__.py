@@ -6,6 +6,7 @@ from pate.mechanisms.counts import NoisyCounts, TauBallots
 from pate.mechanisms.fixed_topk import FixedTopK
 from pate.mechanisms.limited_domain import LimitedDomain, PayWhatYouGet
 from pate.mechanisms.online import OnlineStable
+from pate.mechanisms.oneshot import OneshotLaplace, Ranked
 from pate.mechanisms.peeling import PeelingExponential
 from pate.mechanisms.sparse_vector import AboveThreshold, SharedTest
 from pate.mechanisms.stability import GaussianTest, LaplaceTest, StableSet
@@ -24,10 +25,12 @@ __all__ = [
     "Majority",
     "Mechanism",
     "NoisyCounts",
+    "OneshotLaplace",
     "OnlineStable",
     "PayWhatYouGet",
     "PeelingExponential",
     "PublishedFigure",
+    "Ranked",
     "SharedTest",
     "StableAnswer",
     "StableSet",

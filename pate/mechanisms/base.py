@@ -78,6 +78,11 @@ class Mechanism(ABC):
     def at_rho(cls, rho: float, *, neighbours: Neighbours, queries: int, delta: float, **fixed: Any) -> Self:
         """The mechanism whose query costs about rho of zCDP: the one knob that calibration turns."""
 
+    @property
+    def score_sd(self) -> float:
+        """Standard deviation of the noise in released scores, which is public; nan where none are released."""
+        return float("nan")
+
     def fixed(self) -> dict[str, Any]:
         """The settings that calibration keeps: everything but noise and neighbours, as `at_rho` takes them."""
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]

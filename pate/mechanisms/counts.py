@@ -44,6 +44,10 @@ class GaussianCounts(Mechanism):
     def sensitivity(self) -> float:
         """L2 distance by which one neighbour can move a query's counts."""
 
+    @property
+    def score_sd(self) -> float:
+        return self.sigma
+
     def cost(self, queries: int = 1) -> PrivacyCost:
         """alpha sensitivity^2 / (2 sigma^2) per query."""
         event = gaussian_event(self.sensitivity / self.sigma, self.exact)
