@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from pate.accounting import Neighbours
 from pate.ballots import Ballots
-from pate.commands import run_script
+from pate.commands import command, run_script
 from pate.data.records import Source
 from pate.ledger import Budget
 from pate.models import Network
@@ -46,6 +46,7 @@ class Settings:
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="compare")
+@command
 def main(config: DictConfig) -> None:
     plain = OmegaConf.to_container(config, resolve=True)
     settings = pick(Settings, plain)

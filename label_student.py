@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from pate import noise
 from pate.accounting import Neighbours
 from pate.ballots import Ballots
-from pate.commands import run_script
+from pate.commands import command, run_script
 from pate.labels import Request, Target, prepare_mechanism, publish, release
 from pate.ledger import Budget, Ledger
 from pate.runs import Run
@@ -34,6 +34,7 @@ class Settings:
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="label_student")
+@command
 def main(config: DictConfig) -> None:
     settings = pick(Settings, OmegaConf.to_container(config, resolve=True))
     run = Run(settings.runs, settings.run)

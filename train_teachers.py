@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from pate.commands import run_script
+from pate.commands import command, run_script
 from pate.data.records import Source
 from pate.models import Network
 from pate.runs import Run
@@ -30,6 +30,7 @@ class Settings:
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train_teachers")
+@command
 def main(config: DictConfig) -> None:
     settings = pick(Settings, OmegaConf.to_container(config, resolve=True))
     run = Run(settings.runs, settings.run).create()

@@ -52,3 +52,14 @@ def write_index(run: Run, split: Split, teachers: int, unit: str) -> None:
     """Note beside the votes what they are about."""
     names = {"ids": [str(name) for name in split.public.ids], "label_names": list(split.label_names)}
     write_json(run.private / "queries.json", names | {"teachers": teachers, "unit": unit}, mode=0o600)
+
+
+def positions(wanted: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Where each wanted id stands among the ids."""
+    where = {name: place for place, name in enumerate(ids.tolist())}
+    missing = [name for name in wanted.tolist() if name not in where]
+    if missing:
+        raise DataError(
+            f"the data must hold every labelled record: {missing[0]!r} and {len(missing) - 1} others are absent"
+        )
+    return np.array([where[name] for name in wanted.tolist()])

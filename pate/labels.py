@@ -43,6 +43,11 @@ class Labels:
     num_teachers: int
 
     @property
+    def digest(self) -> str:
+        """Hash of everything released here."""
+        return hashlib.sha256(self.encode()).hexdigest()
+
+    @property
     def answered_fraction(self) -> float:
         return float(self.answered.mean())
 

@@ -1,7 +1,8 @@
 """What has been spent, durably: a SQLite file in the release folder that refuses before it is too late.
 
 Order of a release: `charge` commits the price; only then is noise drawn; `settle` records the hash of the answer. A
-crash may waste budget, never hide it. Each row carries the hash of the row before it: an edited or deleted row is noticed.
+crash may waste budget, never hide it. Each row carries the hash of the row before it, so that an edited or deleted row
+is noticed.
 """
 
 import hashlib

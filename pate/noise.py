@@ -180,7 +180,7 @@ def as_noise(rng: "Noise | np.random.Generator | None", exact: bool = False) -> 
     if exact:
         require(rng is None or getattr(rng, "exact", False), "rng", "None where noise is exact", rng)
         return ExactNoise()
-    require(not getattr(rng, "exact", False), "rng", "exact only where the mechanism is (exact=True)", rng)
+    require(not getattr(rng, "exact", False), "rng", "continuous noise unless the mechanism is exact", rng)
     if rng is None:
         return system()
     if isinstance(rng, np.random.Generator):

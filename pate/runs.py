@@ -3,8 +3,10 @@
 import io
 import json
 import os
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,16 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Every array of a file; nothing is ever unpickled."""
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
+
+
+@contextmanager
+def board(folder: Path) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    """A TensorBoard of this folder, begun anew; yields a function that takes a step and its scalars."""
+    from torch.utils.tensorboard import SummaryWriter  # seconds that stages without a board need not pay
+
+    shutil.rmtree(folder, ignore_errors=True)
+    with SummaryWriter(str(folder)) as writer:
+        yield lambda step, scalars: [writer.add_scalar(name, value, step) for name, value in scalars.items()] and None
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:

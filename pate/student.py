@@ -3,6 +3,14 @@
 Nothing here sees a vote, a count or a true label of a public picture: `targets` takes what a mechanism released,
 `train_student` takes targets. All of it is post-processing and costs no privacy.
 
+Which targets? Student accuracy in %, 300 faces (seed 1), 250 teachers, mean of 5 seeds, at noise of 0.1, 0.3, 0.5, 1, 2
+in the shares of votes; prior-only 80.2, without noise 85.9.
+    shares as they are                         85.7 85.1 84.5 82.9 80.7    (without `_caution` 85.7 85.0 84.3 82.5 79.4)
+    clipped to [0, 1]                          85.8 85.3 84.4 80.6 74.5
+    shrunk to each label's mean by the noise's
+    part of the label's variance               85.6 84.0 82.3 80.7 79.9
+    hard labels                                85.6 85.2 84.0 80.0 74.3
+
 `python -m pate.student predict --student runs/NAME/release/student.safetensors IMAGE...` prints attributes.
 """
 
@@ -17,7 +25,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -26,12 +34,13 @@ from tqdm import tqdm
 
 from pate.commands import run_script
 from pate.errors import DataError, MissingInput, PateError, require
-from pate.models import Network, prepare
+from pate.models import Network, prepare, start_from_rates
 from pate.runs import write_bytes
 from pate.settings import make
 
 Array = np.ndarray
 Log = Callable[[int, Mapping[str, float]], None]
+CAUTION = 600.0  # see `_caution`
 Batch = tuple[Array, Tensor, Tensor]  # inputs, values, weight
 
 
@@ -78,19 +87,20 @@ class Targets:
     """What a student learns: N queries, K labels.
 
     Attributes:
-        values: (N, K) float32 in [0, 1], the wanted probabilities.
+        values: (N, K) float32, the wanted probabilities; noisy ones may lie below 0 or above 1 (see `targets`).
         weight: (N,) float32; a query of weight 0 is never looked at.
+        noise_sd: Standard deviation of the noise in the values, 0 if they are labels.
     """
 
     values: Array
     weight: Array
+    noise_sd: float = 0.0
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.weight.shape != self.values.shape[:1]:
             raise DataError(f"targets {self.values.shape} and weight {self.weight.shape} must be (N, K) and (N,)")
-        used = self.values[self.weight > 0]
-        wrong = used[~((used >= 0) & (used <= 1))]
-        require(wrong.size == 0, "targets", "between 0 and 1", wrong[:1].tolist())
+        require(bool(np.isfinite(self.values[self.weight > 0]).all()), "targets", "finite", "nan or inf")
+        require(0 <= self.noise_sd < math.inf, "noise_sd", ">= 0", self.noise_sd)
 
 
 def targets(
@@ -103,6 +113,9 @@ def targets(
 ) -> Targets:
     """Turn a release into targets; rows of queries without an answer are never read.
 
+    Scores become shares of votes, not clipped: the loss is linear in its target, so noise of mean 0 leaves
+    the expected gradient as it is, while clipping pulls every label towards 1/2.
+
     Args:
         labels: (N, K) bool, the released labels.
         answered: (N,) bool.
@@ -114,31 +127,19 @@ def targets(
     labels, answered = np.asarray(labels), np.asarray(answered, dtype=bool)
     shape = labels.shape if scores is None else np.shape(scores)
     if labels.ndim != 2 or shape != labels.shape or answered.shape != labels.shape[:1]:
-        raise DataError(f"labels {labels.shape}, answered {answered.shape}, scores {shape} must be (N, K), (N,), (N, K)")
+        raise DataError(
+            f"labels {labels.shape}, answered {answered.shape}, scores {shape} must be (N, K), (N,), (N, K)"
+        )
     require(num_teachers >= 1, "num_teachers", ">= 1", num_teachers)
-    released = labels[answered].astype(float)
+    released, sd = labels[answered].astype(np.float32), 0.0
     if student.soft and scores is not None:
+        released = np.asarray(scores, dtype=np.float32)[answered] / num_teachers
         sd = 0.0 if score_sd is None or math.isnan(score_sd) else score_sd / num_teachers
-        released = denoise(np.asarray(scores, dtype=float)[answered] / num_teachers, sd).clip(0, 1)
     values, weight = np.zeros(labels.shape, np.float32), answered
     if student.on_bottom == "prior" and answered.any():
-        values, weight = values + released.mean(0, dtype=np.float32), np.ones_like(answered)
+        values, weight = values + released.mean(0), np.ones_like(answered)
     values[answered] = released
-    return Targets(values, weight.astype(np.float32))
-
-
-def denoise(shares: Array, sd: float) -> Array:
-    """Shrink noisy shares of votes (N, K) towards their mean, most where most of what one sees is noise.
-
-    With U diag(e) U' the covariance of the K labels, the noise adds sd^2 to every e, so the best linear estimate
-    keeps the part max(0, 1 - sd^2 / e_i) of direction i. Labels that go together hold each other up.
-    """
-    if len(shares) < 2 or sd == 0:
-        return shares
-    mean = shares.mean(0)
-    spread, directions = np.linalg.eigh(np.atleast_2d(np.cov(shares, rowvar=False)))
-    keep = 1 - sd**2 / np.maximum(spread, sd**2)
-    return mean + ((shares - mean) @ directions * keep) @ directions.T
+    return Targets(values, weight.astype(np.float32), sd)
 
 
 def train_student(
@@ -157,12 +158,8 @@ def train_student(
     Args:
         inputs: (N, H, W, 3) uint8 pictures or (N, D) float features.
         targets: What to learn; queries of weight 0 are removed before anything else happens.
-        network: What to train.
-        student: How to train.
         seed: Of the first weights, the order, the mirroring, the dropout; global random states stay as they are.
-        device: A torch device.
         log: Called after each epoch with its number and its scalars.
-        progress: Show a progress bar.
 
     Returns:
         The model, on the device, ready to predict.
@@ -171,27 +168,27 @@ def train_student(
         NothingReleased: if fewer than `student.min_answered` queries were answered.
     """
     rows = _answered(inputs, targets, student)
-    inputs, taught = inputs[rows], Targets(targets.values[rows], targets.weight[rows])
+    inputs, taught = inputs[rows], Targets(targets.values[rows], targets.weight[rows], targets.noise_sd)
     with _seeded(seed, device) as rng:
         model = network.build(taught.values.shape[1], seed, inputs.shape[1:]).to(device).train()
-        _start_at(model, taught.values.mean(0))
-        optimiser, schedule = _optimiser(model, student, len(rows))
+        start_from_rates(model, torch.as_tensor(taught.values.mean(0)).clamp(0.01, 0.99))
+        optimiser, schedule = _optimiser(model, student, taught)
         for epoch in tqdm(range(student.epochs), desc="student", unit="epoch", disable=not progress):
             batches = _batches(inputs, taught, student, rng)
             loss = _epoch(model, network, batches, optimiser, schedule, device)
+            if not math.isfinite(loss):
+                raise PateError(f"student diverged: use a smaller student.learning_rate than {student.learning_rate}")
             if log:
-                log(epoch, {"loss": loss, "learning_rate": schedule.get_last_lr()[0]})
+                log(epoch, {"loss": loss, "learning_rate": float(schedule.get_last_lr()[0])})
     return model.eval()
 
 
-def predict(
-    model: nn.Module, inputs: Array, network: Network, device: str = "cpu", batch_size: int = 256
-) -> Array:
+def predict(model: nn.Module, inputs: Array, network: Network, device: str = "cpu", batch_size: int = 256) -> Array:
     """Probabilities (N, K) float32 of N pictures or rows of features."""
     model.eval()
     with torch.inference_mode():
         parts = [
-            model(prepare(inputs[start : start + batch_size], network).to(device)).sigmoid().cpu().numpy()
+            model(prepare(inputs[start : start + batch_size], network, device)).sigmoid().cpu().numpy()
             for start in range(0, len(inputs), batch_size)
         ]
     require(len(parts) > 0, "inputs", "at least one record", 0)
@@ -223,8 +220,10 @@ def load_student(path: Path) -> tuple[nn.Module, dict[str, Any]]:
             meta = json.loads(file.metadata()["pate"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         model = network_of(meta).build(len(meta["label_names"]), 0, tuple(meta["input_shape"]))
+        if hasattr(model, "transform_input"):  # googlenet and inception rescale if they began with public weights
+            model.transform_input = meta["network"]["weights"] is not None  # type: ignore[assignment]
         model.load_state_dict(tensors)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (PateError, SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path} must be a student written by train_student.py; {reason}") from error
     return model.eval(), meta
@@ -259,22 +258,25 @@ def _seeded(seed: int, device: str) -> Iterator[torch.Generator]:
         yield torch.Generator().manual_seed(seed)
 
 
-def _start_at(model: nn.Module, mean: Array) -> None:
-    """Set the last layer's bias so that the first predictions are the targets' mean."""
-    last = [m for m in model.modules() if isinstance(m, nn.Linear) and m.out_features == len(mean)][-1:]
-    for layer in last:
-        if layer.bias is not None:
-            layer.bias.data.copy_(torch.as_tensor(mean).clamp(0.01, 0.99).logit())
+def _caution(taught: Targets) -> float:
+    """The part of the learning rate that noisy targets leave: N / (N + 600 sd^2).
+
+    A shorter way to go keeps a student from learning noise by heart, as a ridge penalty growing with sd^2 / N does.
+    """
+    return len(taught.weight) / (len(taught.weight) + CAUTION * taught.noise_sd**2)
 
 
 def _optimiser(
-    model: nn.Module, student: Student, queries: int
+    model: nn.Module, student: Student, taught: Targets
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
     """AdamW, a short rise and a cosine to nearly 0."""
-    steps = student.epochs * _num_batches(student, queries)
+    steps = student.epochs * _num_batches(student, len(taught.weight))
     rise = max(1, steps // 10)
     optimiser = torch.optim.AdamW(
-        model.parameters(), lr=student.learning_rate, weight_decay=student.weight_decay, fused=True
+        model.parameters(),
+        lr=student.learning_rate * _caution(taught),
+        weight_decay=student.weight_decay,
+        fused=True,
     )
     return optimiser, torch.optim.lr_scheduler.LambdaLR(
         optimiser, lambda step: min(1, (step + 1) / rise) * (1 + math.cos(math.pi * step / steps)) / 2
@@ -309,7 +311,7 @@ def _epoch(
     """Learn from each batch once; the mean loss."""
     losses = []
     for inputs, values, weight in batches:
-        logits = model(prepare(inputs, network).to(device))
+        logits = model(prepare(inputs, network, device))
         each = binary_cross_entropy_with_logits(logits, values.to(device), reduction="none").mean(1)
         loss = (each * weight.to(device)).sum() / weight.sum()
         optimiser.zero_grad(set_to_none=True)
@@ -327,7 +329,7 @@ def read_image(path: Path, input_shape: Sequence[int]) -> Array:
     try:
         with Image.open(path) as image:
             resized = image.convert("RGB").resize((input_shape[1], input_shape[0]), Image.Resampling.BILINEAR)
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # PIL raises all of them
         raise DataError(f"{path} must be a picture that can be read; {error}") from error
     return np.asarray(resized)
 

@@ -19,9 +19,9 @@ from tqdm import tqdm
 
 from pate import metrics, noise
 from pate.accounting import Neighbours
-from pate.ballots import Ballots
-from pate.data.records import Split
-from pate.errors import PateError, SettingError, require
+from pate.ballots import Ballots, positions
+from pate.data.records import Records, Split
+from pate.errors import SettingError, require
 from pate.labels import Labels, Request, Target, plain, prepare_mechanism, release
 from pate.ledger import Ledger
 from pate.mechanisms import Mechanism
@@ -30,7 +30,9 @@ from pate.report import NON_PRIVATE, PRIOR_ONLY, Row, write_report
 from pate.runs import Run, private_folder, versions, write_json
 from pate.statement import state
 from pate.student import NothingReleased, Student, predict, targets, train_student
-from pate.teachers.pool import Pool
+from pate.teachers.pool import Mapped, Pool
+
+Job = dict[str, Any]  # one student: `answer`, the file of its labels (None: the truth), and `seed`
 
 
 @dataclass(frozen=True)
@@ -104,40 +106,33 @@ def label(study: Study, points: Sequence[Point], ballots: Ballots, folder: Path)
     return [paths[start : start + study.seeds] for start in range(0, len(paths), study.seeds)]
 
 
-def teach(
-    jobs: Sequence[Mapping[str, Any]], shared: Mapping[str, Any], results: Path, devices: str
-) -> list[dict[str, Any]]:
+def teach(jobs: Sequence[Job], lesson: Mapping[str, Any], results: Path, devices: str) -> list[dict[str, Any]]:
     """One student per job, in parallel; results are kept, so a rerun trains only what is missing."""
-    paths = [results / f"{_key(job, shared)}.json" for job in jobs]
+    paths = [results / f"{_key(job, lesson)}.json" for job in jobs]
     missing = [place for place, path in enumerate(paths) if not path.exists()]
     if missing:
-        pool = Pool(devices)
-        done = pool.run("pate.study:teach_one", shared, [jobs[place] for place in missing])
+        done = Pool(devices).run("pate.study:teach_one", lesson, [jobs[place] for place in missing])
         for result in tqdm(done, total=len(missing), desc="students", unit="student", delay=2):
             write_json(paths[missing[result.index]], result.value())
     return [json.loads(path.read_text()) for path in paths]
 
 
-def teach_one(shared: Mapping[str, Any], job: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Train and judge one student; runs in a worker. `answer` None means the true labels: the non-private reference."""
-    public, test = (np.load(shared[name], mmap_mode="r") for name in ("public", "test"))
-    student, network, truth = shared["student"], shared["network"], shared["truth"]
+def teach_one(lesson: Mapping[str, Any], job: Job, device: str) -> dict[str, Any]:
+    """The pool's job: train and judge one student. Without an answer file it learns the truth, as the reference."""
+    student, network, truth = lesson["student"], lesson["network"], lesson["truth"]
     if job["answer"] is None:
         labels = Labels(np.arange(len(truth)), truth, np.ones(len(truth), bool), None, float("nan"), 1)
     else:
         labels = Labels.load(Path(job["answer"]))
-    found = {
-        "answered": labels.answered_fraction,
-        "label_accuracy": metrics.label_accuracy(labels.labels, labels.answered, truth)
-        if labels.answered.any()
-        else None,
-    }
+    agreement = metrics.label_accuracy(labels.labels, labels.answered, truth) if labels.answered.any() else None
+    found = {"answered": labels.answered_fraction, "label_accuracy": agreement}
     try:
         goal = targets(labels.labels, labels.answered, labels.scores, labels.num_teachers, student, labels.score_sd)
-        model = train_student(np.asarray(public), goal, network, student, seed=job["seed"], device=device)
+        model = train_student(np.asarray(lesson["public"]), goal, network, student, seed=job["seed"], device=device)
     except NothingReleased as error:
         return found | {"nothing": str(error)}
-    return found | metrics.evaluate(predict(model, test, network, device), shared["test_truth"]).scalars()
+    guesses = predict(model, lesson["test"], network, device)
+    return found | metrics.evaluate(guesses, lesson["test_truth"]).scalars()
 
 
 def compare(
@@ -155,44 +150,32 @@ def compare(
     points = study.points(ballots)
     paths = label(study, points, ballots, run.release / "study")
     public = split.public.take(positions(ballots.ids, split.public.ids))
-    shared = _spill(private_folder(run.private / "study"), public, split, network, student)
-    jobs = [{"answer": str(path), "seed": seed + n} for row in paths for n, path in enumerate(row)]
+    lesson = _lesson(private_folder(run.private / "study"), public, split.test, network, student)
+    jobs: list[Job] = [{"answer": str(path), "seed": seed + n} for row in paths for n, path in enumerate(row)]
     jobs += [{"answer": None, "seed": seed + n} for n in range(study.seeds)]
-    found = teach(jobs, shared, run.release / "study" / "students", devices)
+    found = teach(jobs, lesson, run.release / "study" / "students", devices)
     groups = [found[start : start + study.seeds] for start in range(0, len(found), study.seeds)]
     rows = [_row(point, group, study, len(ballots.ids)) for point, group in zip(points, groups, strict=False)]
     prior = metrics.prior_only(public.labels, split.test.labels).scalars()
     return [*rows, _reference(PRIOR_ONLY, [prior]), _reference(NON_PRIVATE, groups[-1])]
 
 
-def positions(wanted: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Where each wanted id stands among the ids."""
-    where = {name: place for place, name in enumerate(ids.tolist())}
-    missing = [name for name in wanted.tolist() if name not in where]
-    if missing:
-        raise PateError(
-            f"the data must hold every labelled record: {missing[0]!r} and {len(missing) - 1} others are absent"
-        )
-    return np.array([where[name] for name in wanted.tolist()])
-
-
-def _spill(folder: Path, public: Any, split: Split, network: Network, student: Student) -> dict[str, Any]:
-    """Inputs as files that workers map, everything small as values."""
-    for name, records in (("public", public), ("test", split.test)):
+def _lesson(folder: Path, public: Records, test: Records, network: Network, student: Student) -> dict[str, Any]:
+    """What all students share: inputs as files that workers map, everything small as values."""
+    for name, records in (("public", public), ("test", test)):
         np.save(folder / f"{name}.npy", records.inputs)
-    arrays = {"truth": public.labels, "test_truth": split.test.labels}
-    files = {name: str(folder / f"{name}.npy") for name in ("public", "test")}
-    return files | arrays | {"network": network, "student": student}
+    files = {name: Mapped(folder / f"{name}.npy") for name in ("public", "test")}
+    return files | {"truth": public.labels, "test_truth": test.labels, "network": network, "student": student}
 
 
-def _key(job: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
+def _key(job: Job, lesson: Mapping[str, Any]) -> str:
     """What a student's result depends on, as a file name."""
-    digest = hashlib.sha256()
-    if job["answer"] is not None:
-        digest.update(Path(job["answer"]).read_bytes())
+    digest = hashlib.sha256(b"" if job["answer"] is None else Path(job["answer"]).read_bytes())
+    for name in ("public", "test"):
+        digest.update(hashlib.sha256(lesson[name].path.read_bytes()).digest())
     for name in ("truth", "test_truth"):
-        digest.update(np.packbits(shared[name]).tobytes())
-    settings = {"seed": job["seed"], "network": asdict(shared["network"]), "student": asdict(shared["student"])}
+        digest.update(np.packbits(lesson[name]).tobytes())
+    settings = {"seed": job["seed"], "network": asdict(lesson["network"]), "student": asdict(lesson["student"])}
     digest.update(json.dumps(settings, sort_keys=True).encode())
     return digest.hexdigest()[:24]
 

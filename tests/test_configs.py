@@ -7,6 +7,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from pate.commands import WORDS
 from pate.mechanisms import GaussianChoice, StableTopK
 from pate.settings import build
 
@@ -54,10 +55,10 @@ def test_every_experiment_composes_and_all_of_it_is_made(script, experiment):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-@pytest.mark.parametrize("quick", ["true", "false"])
-def test_quick_is_a_word_of_every_script(script, quick):
-    config = composed(script, f"quick={quick}")
-    assert (instantiate(config["teachers"], "teachers").count < 50) == (quick == "true")
+@pytest.mark.parametrize(("word", "small"), [("quick=true", True), ("quick=false", False)])
+def test_quick_is_a_word_of_every_script(script, word, small):
+    config = composed(script, WORDS[word])
+    assert (instantiate(config["teachers"], "teachers").count < 50) == small
 
 
 @pytest.mark.parametrize(("group", "option"), GROUPS)

@@ -1,0 +1,199 @@
+"""One teacher: trained on its own records, from its own seed, alone; what leaves is one bit per query and label."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pate.data.records import Array, Records
+from pate.errors import PateError
+from pate.models import Network, prepare, start_from_rates
+from pate.runs import write_bytes
+from pate.teachers.settings import Teachers
+
+Stats = dict[str, float]
+OnStep = Callable[[int, int, float], None]
+loss_of = nn.functional.binary_cross_entropy_with_logits
+
+
+def train_teacher(
+    records: Records,
+    queries_inputs: Array,
+    network: Network,
+    settings: Teachers,
+    num_labels: int,
+    seed: int,
+    teacher: int,
+    device: str,
+    on_step: OnStep | None = None,
+    checkpoint: Path | None = None,
+) -> tuple[Array, Stats]:
+    """Train one teacher and let it vote.
+
+    The votes are a function of the arguments alone: bit-identical on the same kind of device, whatever was
+    computed before in the same process, by whom, and in which order.
+
+    Args:
+        records: the teacher's own, (n, ...) in memory.
+        queries_inputs: (N, ...) public inputs, maybe memory-mapped.
+        seed: of the whole run; together with `teacher` it decides every random draw.
+        device: cpu, cuda or cuda:I.
+        on_step: called with (step, steps, loss).
+        checkpoint: where to write the weights, if anywhere.
+
+    Returns:
+        (N, K) bool, true where a logit is positive; and loss, accuracy (both on its own records), images_per_second.
+    """
+    first, second = np.random.SeedSequence(seed, spawn_key=(teacher,)).generate_state(2, np.uint64)
+    with _alone(device, int(second)):
+        model = network.build(num_labels, int(first), records.inputs.shape[1:]).to(device)
+        stats = _fit(model, records, network, settings, device, int(second), on_step)
+        if not math.isfinite(stats["loss"]):
+            raise PateError(
+                f"teacher {teacher} diverged: use a smaller teachers.learning_rate than {settings.learning_rate}"
+            )
+        stats["accuracy"] = float((_vote(model, records.inputs, network, settings, device) == records.labels).mean())
+        if checkpoint is not None:
+            _save(model, checkpoint)
+        return _vote(model, queries_inputs, network, settings, device), stats
+
+
+def teach(shared: Mapping[str, Any], job: Mapping[str, Any], device: str) -> Stats:
+    """The pool's job: one teacher's records out of the mapped arrays, its votes into the store, statistics back."""
+    teacher, index, folder = job["teacher"], job["index"], shared["checkpoints"]
+    names = index.astype(str)
+    votes, stats = train_teacher(
+        Records(shared["inputs"][index], shared["labels"][index], names, names),
+        shared["queries"],
+        shared["network"],
+        shared["settings"],
+        shared["labels"].shape[1],
+        shared["seed"],
+        teacher,
+        device,
+        checkpoint=folder and folder / f"teacher-{teacher:05d}.safetensors",
+    )
+    shared["store"].save(teacher, votes, shared["token"])
+    return stats
+
+
+@contextmanager
+def _alone(device: str, seed: int) -> Iterator[None]:
+    """One thread, deterministic kernels, and a random state of its own for layers that draw (dropout)."""
+    cuda = [torch.device(device)] if device.startswith("cuda") else []
+    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    cudnn = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
+    with torch.random.fork_rng(devices=cuda), cudnn:
+        torch.manual_seed(seed)
+        torch.set_num_threads(1)
+        torch.use_deterministic_algorithms(bool(cuda) or strict, warn_only=True)  # one CPU thread is deterministic
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(strict)
+
+
+def _fit(
+    model: nn.Module,
+    records: Records,
+    network: Network,
+    settings: Teachers,
+    device: str,
+    seed: int,
+    on_step: OnStep | None,
+) -> Stats:
+    """AdamW on the multi-label loss; every draw comes from one CPU generator, so devices differ in arithmetic only."""
+    began, count, draw = time.perf_counter(), len(records), torch.Generator().manual_seed(seed)
+    inputs = torch.from_numpy(np.array(records.inputs)).to(device)
+    labels = torch.from_numpy(np.array(records.labels, dtype=np.float32)).to(device)
+    start_from_rates(model, (labels.sum(0) + 0.5) / (count + 1))
+    steps = settings.epochs * _batches(count, settings.batch_size)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), settings.learning_rate, weight_decay=settings.weight_decay, fused=True
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _pace(step, steps))
+    model.train()
+    losses: list[Tensor] = []
+    for index in (batch.to(device) for _ in range(settings.epochs) for batch in _epoch(count, settings, draw)):
+        x, y = _vary(prepare(inputs[index], network, device), labels[index], settings, draw)
+        loss = loss_of(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.detach())
+        if on_step is not None:
+            on_step(len(losses), steps, float(losses[-1]))
+    _settle_norms(model, inputs, network, settings, draw)
+    last = torch.stack(losses[-(steps // settings.epochs) :]).mean().item()
+    return {"loss": last, "images_per_second": settings.epochs * count / (time.perf_counter() - began)}
+
+
+@torch.no_grad()
+def _settle_norms(
+    model: nn.Module, inputs: Tensor, network: Network, settings: Teachers, draw: torch.Generator
+) -> None:
+    """Let batch norms count anew over the finished network: few steps are too few for their running averages."""
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+    for layer in norms:
+        layer.reset_running_stats()
+        layer.momentum = None  # a plain mean over the batches that follow
+    for index in _epoch(len(inputs), settings, draw) if norms else ():
+        model(prepare(inputs[index.to(inputs.device)], network, inputs.device))
+
+
+def _batches(count: int, batch_size: int) -> int:
+    """How many batches an epoch has; none is ever a single record, which batch norms cannot take."""
+    return min(math.ceil(count / batch_size), max(1, count // 2))
+
+
+def _epoch(count: int, settings: Teachers, draw: torch.Generator) -> tuple[Tensor, ...]:
+    """The positions of one epoch's batches."""
+    return torch.randperm(count, generator=draw).tensor_split(_batches(count, settings.batch_size))
+
+
+def _pace(step: int, steps: int) -> float:
+    """A tenth of warm-up, then half a cosine down to zero."""
+    return min((step + 1) / max(1.0, 0.1 * steps), 0.5 + 0.5 * math.cos(math.pi * step / steps))
+
+
+def _vary(x: Tensor, y: Tensor, settings: Teachers, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Mirror some pictures; blend each record, and its labels, with another one of the batch."""
+    count = len(x)
+    if settings.augment and x.ndim == 4:
+        mirrored = (torch.rand(count, generator=draw) < 0.5).to(x.device)
+        x = torch.where(mirrored.view(-1, 1, 1, 1), x.flip(3), x)
+    if settings.mixup:
+        other = torch.randperm(count, generator=draw).to(x.device)
+        share = torch.rand(count, generator=draw).to(x.device)
+        x = torch.lerp(x[other], x, share.view(-1, *[1] * (x.ndim - 1)))
+        y = torch.lerp(y[other], y, share.view(-1, 1))
+    return x, y
+
+
+@torch.inference_mode()
+def _vote(model: nn.Module, inputs: Array, network: Network, settings: Teachers, device: str) -> Array:
+    """(N, K) bool: where the logit is positive, of a picture or (augment) of it and its mirror image together."""
+    model.eval()
+    rows = []
+    for start in range(0, len(inputs), settings.batch_size):
+        x = prepare(inputs[start : start + settings.batch_size], network, device)
+        logits = model(x)
+        if settings.augment and x.ndim == 4:
+            logits = logits + model(x.flip(3))
+        rows.append((logits > 0).cpu())
+    return torch.cat(rows).numpy()
+
+
+def _save(model: nn.Module, path: Path) -> None:
+    """The weights, whole or absent, for the owner's eyes."""
+    from safetensors.torch import save
+
+    write_bytes(path, save({name: value.contiguous() for name, value in model.state_dict().items()}), mode=0o600)
