@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pate.data.records import Split
-from pate.errors import MissingInput, require
+from pate.errors import DataError, MissingInput, require
 from pate.runs import Run, write_json
 from pate.votes import VoteStore
 

@@ -121,7 +121,12 @@ def board(folder: Path) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
 
     shutil.rmtree(folder, ignore_errors=True)
     with SummaryWriter(str(folder)) as writer:
-        yield lambda step, scalars: [writer.add_scalar(name, value, step) for name, value in scalars.items()] and None
+
+        def log(step: int, scalars: Mapping[str, float]) -> None:
+            for name, value in scalars.items():
+                writer.add_scalar(name, value, step)
+
+        yield log
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
