@@ -173,7 +173,8 @@ def train_student(
         model = network.build(taught.values.shape[1], seed, inputs.shape[1:]).to(device).train()
         start_from_rates(model, torch.as_tensor(taught.values.mean(0)).clamp(0.01, 0.99))
         optimiser, schedule = _optimiser(model, student, taught)
-        for epoch in tqdm(range(student.epochs), desc="student", unit="epoch", disable=not progress):
+        epochs = range(student.epochs)
+        for epoch in tqdm(epochs, desc="student", unit="epoch", delay=2) if progress else epochs:
             batches = _batches(inputs, taught, student, rng)
             loss = _epoch(model, network, batches, optimiser, schedule, device)
             if not math.isfinite(loss):

@@ -133,8 +133,8 @@ class StableTopK(Mechanism):
     @classmethod
     def at_rho(cls, rho: float, *, neighbours: Neighbours, queries: int, delta: float, **fixed: Any) -> Self:
         """`fixed` may hold choose ("gumbel", "gaussian" or a class), split (the choice's share of rho) and
-        delta_share (the tests' share of delta)."""
-        choose, split = fixed.pop("choose", "gumbel"), fixed.pop("split", 0.5)
+        delta_share (the tests' share of delta). The test gets more: it needs a gap of z = 6 of its deviations."""
+        choose, split = fixed.pop("choose", "gumbel"), fixed.pop("split", 0.35)
         share = fixed.pop("delta_share", 0.5)
         for name, value in (("split", split), ("delta_share", share)):
             require(0 < value < 1, name, "in (0, 1)", value)
