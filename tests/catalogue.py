@@ -6,9 +6,11 @@ from typing import Any
 
 from pate.mechanisms import (
     AboveThreshold,
+    BinaryVotes,
     FixedTopK,
     GaussianChoice,
     GaussianTest,
+    GNMax,
     GumbelChoice,
     LaplaceTest,
     LimitedDomain,
@@ -155,6 +157,14 @@ CATALOGUE: dict[str, Entry] = {
             num_labels=num_labels, k=2, epsilon=0.2 / noise, values=True, neighbours=neighbours
         ),
         {"k": 2, "values": True},
+    ),
+    "GNMax": Entry(
+        lambda noise, num_labels, neighbours: GNMax(num_labels=num_labels, sigma=20.0 * noise, neighbours=neighbours)
+    ),
+    "BinaryVotes": Entry(
+        lambda noise, num_labels, neighbours: BinaryVotes(
+            num_labels=num_labels, sigma=20.0 * noise, neighbours=neighbours, num_teachers=50
+        )
     ),
     "PeelingExponential": Entry(
         lambda noise, num_labels, neighbours: PeelingExponential(

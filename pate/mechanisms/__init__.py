@@ -4,9 +4,10 @@ from pate.mechanisms.base import Answer, Mechanism, Tally
 from pate.mechanisms.choices import GaussianChoice, GumbelChoice
 from pate.mechanisms.counts import NoisyCounts, TauBallots
 from pate.mechanisms.fixed_topk import FixedTopK
+from pate.mechanisms.gnmax import BinaryVotes, GNMax
 from pate.mechanisms.limited_domain import LimitedDomain, PayWhatYouGet
-from pate.mechanisms.online import OnlineStable
 from pate.mechanisms.oneshot import OneshotLaplace, Ranked
+from pate.mechanisms.online import OnlineStable
 from pate.mechanisms.peeling import PeelingExponential
 from pate.mechanisms.sparse_vector import AboveThreshold, SharedTest
 from pate.mechanisms.stability import GaussianTest, LaplaceTest, StableSet
@@ -16,7 +17,9 @@ from pate.mechanisms.top_stable import Majority, StableAnswer, TopSet, TopStable
 __all__ = [
     "AboveThreshold",
     "Answer",
+    "BinaryVotes",
     "FixedTopK",
+    "GNMax",
     "GaussianChoice",
     "GaussianTest",
     "GumbelChoice",
