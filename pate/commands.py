@@ -1,12 +1,14 @@
 """What every script shares: a user's mistake is one sentence and an exit code, never a traceback."""
 
 import functools
+import itertools
 import os
 import re
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn, ParamSpec
 
@@ -46,7 +48,7 @@ def command(main: Callable[P, object]) -> Callable[P, None]:
 def run_script(main: Callable[[], object]) -> None:
     """Run a configured script; mistakes in its configuration end like all others."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # such errors arrive here instead of being printed
-    sys.argv[1:] = [WORDS.get(word, word) for word in sys.argv[1:]]
+    sys.argv[1:] = [translate(word, Path(sys.argv[0]).parent / "conf") for word in sys.argv[1:]]
     added = [word for word in sys.argv[1:] if word.startswith("+")]
     if added:
         _leave(f"settings must be given as name=value, not added, got {added[0]!r}; --help lists them", BAD_INPUT)
@@ -56,6 +58,18 @@ def run_script(main: Callable[[], object]) -> None:
         if not type(error).__module__.startswith(("hydra", "omegaconf")):
             raise
         _leave(configuration_sentence(str(error)), BAD_INPUT)
+
+
+def translate(word: str, conf: Path) -> str:
+    """What a person types as the configuration has it: quick=true is a size, model=NAME may be any network's name.
+
+    >>> translate("quick=true", Path("conf")), translate("model=vgg11", Path("conf")), translate("seed=1", Path("conf"))
+    ('size=quick', 'model.name=vgg11', 'seed=1')
+    """
+    network = re.fullmatch(r"model=(\w+)", word)
+    if network and not (conf / "model" / f"{network[1]}.yaml").exists():
+        return f"model.name={network[1]}"
+    return WORDS.get(word, word)
 
 
 def configuration_sentence(message: str) -> str:
@@ -73,7 +87,8 @@ def configuration_sentence(message: str) -> str:
     option = re.search(r"Could not find '([^']+)/([^'/]+)'", message)
     if option and "Available options" in message:
         start = next(place for place, line in enumerate(lines) if line.startswith("Available options"))
-        return f"{option[1]} must be one of {', '.join(lines[start + 1 :])}, got {option[2]!r}"
+        options = itertools.takewhile(lambda line: not line.startswith("Config search path"), lines[start + 1 :])
+        return f"{option[1]} must be one of {', '.join(options)}, got {option[2]!r}"
     kept = [line for line in lines if not line.startswith(("full_key", "object_type", "provider="))]
     return "; ".join(line.rstrip(".:") for line in kept)
 
