@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from pate.ballots import write_index
-from pate.data.records import Array, Source, Split
+from pate.data.records import Array, Records, Source, Split
 from pate.errors import PateError
 from pate.partition import partition, sizes
 from pate.runs import Run, private_folder, write_json
@@ -87,24 +87,28 @@ def train_teachers(
     """
     began = time.perf_counter()
     split = data if isinstance(data, Split) else data.load()
-    parts = partition(split.private, teachers.count, teachers.unit, teachers.salt, teachers.smallest)
-    parts = [part[np.argsort(split.private.ids[part], kind="stable")] for part in parts]
+    parts = _parts(split.private, teachers)
     settings = _settings(split, network, teachers, seed)
-    store = VoteStore(run.create().private / "votes", teachers.count, len(split.public), split.num_labels)
     network.build(split.num_labels, seed, split.private.inputs.shape[1:])  # a mistake in it shows before any work
-    run.settle("teachers", settings)
+    pool = Pool(devices, teachers.slots_per_device)
+    run.create().settle("teachers", settings)
     write_json(run.private / "partition.json", {"sizes": [len(part) for part in parts]}, mode=0o600)
     write_index(run, split, teachers.count, teachers.unit)
+    store = VoteStore(run.private / "votes", teachers.count, len(split.public), split.num_labels)
     token = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
-    missing = store.missing(token)
+    jobs = [{"teacher": teacher, "index": parts[teacher]} for teacher in store.missing(token)]
     shared = {"network": network, "settings": teachers, "seed": seed, "store": store, "token": token}
-    shared |= {"checkpoints": private_folder(run.private / "teachers") if teachers.keep_checkpoints else None}
-    jobs = [{"teacher": teacher, "index": parts[teacher]} for teacher in missing]
-    results = _run(run, split, shared, jobs, Pool(devices, teachers.slots_per_device)) if jobs else []
-    _refuse_failures(results, missing)
+    results = _run(run, split, shared, jobs, pool) if jobs else []
+    _refuse_failures(results, jobs)
     store.sweep()
     shutil.rmtree(run.private / "mapped", ignore_errors=True)
-    return _summary(results, parts, missing, teachers.epochs, time.perf_counter() - began)
+    return _summary(results, parts, jobs, teachers.epochs, time.perf_counter() - began)
+
+
+def _parts(private: Records, teachers: Teachers) -> list[Array]:
+    """Each teacher's positions, in the order of its own records' names: where others stand must not matter."""
+    parts = partition(private, teachers.count, teachers.unit, teachers.salt, teachers.smallest)
+    return [part[np.argsort(private.ids[part], kind="stable")] for part in parts]
 
 
 def _settings(split: Split, network: "Network", teachers: Teachers, seed: int) -> dict[str, Any]:
@@ -133,11 +137,12 @@ def _run(run: Run, split: Split, shared: dict[str, Any], jobs: list[dict[str, An
     """Every job through the pool, with one bar and TensorBoard beside it; the arrays go to the processes as files."""
     arrays = {"inputs": split.private.inputs, "labels": split.private.labels, "queries": split.public.inputs}
     folder = private_folder(run.private / "mapped")
-    mapped = {name: Mapped(_as_file(array, folder)) for name, array in arrays.items()}
+    shared = shared | {name: Mapped(_as_file(array, folder)) for name, array in arrays.items()}
+    count, keep = shared["settings"].count, shared["settings"].keep_checkpoints
+    shared["checkpoints"] = private_folder(run.private / "teachers") if keep else None
     results: list[Result] = []
-    count = shared["settings"].count
     with tqdm(total=count, initial=count - len(jobs), desc="teachers", unit="teacher") as bar, _Board(run) as board:
-        for result in pool.run("pate.teachers.training:teach", shared | mapped, jobs):
+        for result in pool.run("pate.teachers.training:teach", shared, jobs):
             results.append(result)
             board.add(jobs[result.index]["teacher"], result)
             bar.set_postfix_str(
@@ -193,20 +198,20 @@ def _as_file(array: Array, folder: Path) -> Path:
     return path
 
 
-def _refuse_failures(results: Sequence[Result], missing: Sequence[int]) -> None:
+def _refuse_failures(results: Sequence[Result], jobs: Sequence[Mapping[str, Any]]) -> None:
     """Name the teachers that could not be trained."""
-    failed = {missing[result.index]: result.error for result in results if result.error is not None}
+    failed = {jobs[result.index]["teacher"]: result.error for result in results if result.error is not None}
     if failed:
         reasons = "; ".join(f"teacher {teacher}: {failed[teacher]}" for teacher in sorted(failed)[:20])
         more = f"; and {len(failed) - 20} more" if len(failed) > 20 else ""
-        raise PateError(f"{len(failed)} teachers failed, the others have voted; a rerun tries again: {reasons}{more}")
+        raise PateError(f"{len(failed)} of {len(jobs)} teachers failed, the others have voted: {reasons}{more}")
 
 
 def _summary(
-    results: Sequence[Result], parts: Sequence[Array], missing: Sequence[int], epochs: int, seconds: float
+    results: Sequence[Result], parts: list[Array], jobs: Sequence[Mapping[str, Any]], epochs: int, seconds: float
 ) -> Summary:
     """What was done, in numbers."""
-    images = epochs * sum(len(parts[teacher]) for teacher in missing)
+    images = epochs * sum(len(job["index"]) for job in jobs)
     retried = sum(result.attempts > 1 for result in results)
     accuracies = tuple(result.outcome["accuracy"] for result in results)
-    return Summary(len(parts), len(missing), retried, sizes(list(parts)), accuracies, images / seconds, seconds)
+    return Summary(len(parts), len(jobs), retried, sizes(parts), accuracies, images / seconds, seconds)

@@ -27,6 +27,7 @@ import numpy as np
 from pate.errors import PateError, require
 
 ATTEMPTS = 3  # how often a job may lose its process, and a slot its process in a row before it is ready
+GOODBYE = 5.0  # seconds that a process has to end in order
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 SPAWN = get_context("spawn")
 
@@ -176,9 +177,9 @@ class Pool:
                 self.workers.append(_start(worker.device, call))
 
     def _stop(self) -> None:
-        """End all processes; they write only whole files, so nothing is lost by being quick."""
+        """End all processes: the idle are let go, the others killed; they write only whole files."""
         for worker in self.workers:
-            worker.process.kill()
+            worker.leave()
         while self.workers:
             self.workers.pop().end()
 
@@ -206,8 +207,15 @@ class _Worker:
         except (EOFError, OSError):
             return None
 
+    def leave(self) -> None:
+        """Close the pipe, at which an idle process ends by itself, in order; end any other one."""
+        self.pipe.close()
+        if self.job is not None or not self.ready:
+            self.process.kill()
+
     def end(self) -> str:
         """Make sure that it has ended; how it did."""
+        self.process.join(GOODBYE)
         self.process.kill()
         self.process.join()
         code = self.process.exitcode or 0

@@ -50,14 +50,13 @@ def train_teacher(
     Returns:
         (N, K) bool, true where a logit is positive; and loss, accuracy (both on its own records), images_per_second.
     """
-    first, second = np.random.SeedSequence(seed, spawn_key=(teacher,)).generate_state(2, np.uint64)
-    with _alone(device, int(second)):
-        model = network.build(num_labels, int(first), records.inputs.shape[1:]).to(device)
-        stats = _fit(model, records, network, settings, device, int(second), on_step)
+    start, order, layers = np.random.SeedSequence(seed, spawn_key=(teacher,)).generate_state(3, np.uint64).tolist()
+    with _alone(device, layers):
+        model = network.build(num_labels, start, records.inputs.shape[1:]).to(device)
+        stats = _fit(model, records, network, settings, device, order, on_step)
         if not math.isfinite(stats["loss"]):
-            raise PateError(
-                f"teacher {teacher} diverged: use a smaller teachers.learning_rate than {settings.learning_rate}"
-            )
+            rate = settings.learning_rate
+            raise PateError(f"teacher {teacher} diverged: use a smaller teachers.learning_rate than {rate}")
         stats["accuracy"] = float((_vote(model, records.inputs, network, settings, device) == records.labels).mean())
         if checkpoint is not None:
             _save(model, checkpoint)
@@ -90,7 +89,7 @@ def _alone(device: str, seed: int) -> Iterator[None]:
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     cudnn = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
     with torch.random.fork_rng(devices=cuda), cudnn:
-        torch.manual_seed(seed)
+        (torch.manual_seed if cuda else torch.default_generator.manual_seed)(seed)
         torch.set_num_threads(1)
         torch.use_deterministic_algorithms(bool(cuda) or strict, warn_only=True)  # one CPU thread is deterministic
         try:
@@ -109,7 +108,7 @@ def _fit(
     seed: int,
     on_step: OnStep | None,
 ) -> Stats:
-    """AdamW on the multi-label loss; every draw comes from one CPU generator, so devices differ in arithmetic only."""
+    """AdamW on the multi-label loss; batches and blends are drawn on the CPU, the same for every device."""
     began, count, draw = time.perf_counter(), len(records), torch.Generator().manual_seed(seed)
     inputs = torch.from_numpy(np.array(records.inputs)).to(device)
     labels = torch.from_numpy(np.array(records.labels, dtype=np.float32)).to(device)

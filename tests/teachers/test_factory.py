@@ -218,6 +218,28 @@ def processes_of_session(session):
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+def test_twenty_random_kills_change_nothing(tmp_path):
+    data, teachers = Faces(private=5000, public=30, test=1), Teachers(count=100, slots_per_device=2)
+    path, votes, rng = tmp_path / "script.py", tmp_path / "a" / "private" / "votes", np.random.default_rng(0)
+    path.write_text(SCRIPT.format(root=str(tmp_path), data=data, teachers=teachers))
+    kills, parent = 0, None
+    while kills < 20:
+        if parent is None or parent.poll() is not None:
+            parent = subprocess.Popen([sys.executable, str(path)], stderr=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(rng.uniform(0.5, 3))
+        for path_of_votes in sorted(votes.glob("teacher-*"))[50:]:  # so that it never ends before the last kill
+            path_of_votes.unlink(missing_ok=True)
+        if victims := processes_of_session(parent.pid):
+            os.kill(int(rng.choice(victims)), signal.SIGKILL)
+            kills += 1
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    train_teachers(Run(tmp_path, "a"), data, Network(), teachers, devices="cpu")
+    assert np.array_equal(votes_of(Run(tmp_path, "a"), (100, 30, 40)), in_this_process(data.load(), teachers))
+
+
 def tables(count=60, queries=5):
     rng = np.random.default_rng(0)
 
@@ -233,7 +255,7 @@ def test_a_teacher_that_fails_is_named_and_the_others_vote(tmp_path, one_process
     split, settings = tables(), Teachers(count=4, epochs=2)
     split.private.inputs[partition(split.private, 4, "record", "pate")[2][0]] = np.nan
     run = Run(tmp_path, "a")
-    with pytest.raises(PateError, match=r"1 teachers failed, the others have voted.*: teacher 2: .*diverged"):
+    with pytest.raises(PateError, match=r"1 of 4 teachers failed, the others have voted: teacher 2: .*diverged"):
         train_teachers(run, split, Network("linear"), settings, devices="cpu")
     assert VoteStore(run.private / "votes", 4, 5, 2).missing() == [2]
 
