@@ -237,8 +237,9 @@ def _statement(run: Run, study: Study, how: Neighbours, ballots: Ballots) -> str
         ledger.charges(), delta=_total_delta(ledger, study.delta), unit=ballots.unit, num_teachers=len(ballots.votes)
     ).text
     return (
-        "Each row's epsilon holds if that row's labels alone are published and the row was chosen without looking at "
-        f"the results. Publishing this whole page publishes all of them, and their costs add up.\n\n{text}"
+        "Each row's epsilon is that of one labelling (every seed drew another), if it alone is published and was not "
+        "chosen by looking at results. Publishing this whole page publishes something of all labellings, and their "
+        f"costs add up:\n\n{text}"
     )
 
 
