@@ -83,9 +83,8 @@ def main() -> None:
     }
     print(f"{'what':<58}{'measured':>10}{'goal':>10}")
     for choose in (GaussianChoice(50.0), GumbelChoice(39.0)):
-        print(
-            f"{'StableTopK ' + type(choose).__name__ + ' / (sort + noise)':<58}{stable_topk(choose):>9.2f}x{'<= 3x':>10}"
-        )
+        name = f"StableTopK {type(choose).__name__} / (sort + noise)"
+        print(f"{name:<58}{stable_topk(choose):>9.2f}x{'<= 3x':>10}")
     for name, m in many.items():
         print(f"{name + ' top-50 of 1.28 million / argpartition':<58}{top_of_many(m, counts):>9.2f}x{'<= 2x':>10}")
     print(f"{'600 x (charge one query, read epsilon)':<58}{charges():>7.1f} ms{'< 30 ms':>10}")

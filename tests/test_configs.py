@@ -66,7 +66,8 @@ def test_yaml_shows_every_setting_with_its_default(group, option):
     """A person reads the YAML to learn what can be set: what the program fills in is all that may be absent."""
     config = dict(composed("compare", f"{group}={option}")[group])
     cls = type(instantiate(config, group))
-    filled = {"num_labels", "num_teachers", "neighbours", "regulariser", "test", "exact"} if group == "mechanism" else set()
+    known = {"num_labels", "num_teachers", "neighbours", "regulariser", "test", "exact"}
+    filled = known if group == "mechanism" else set()
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
     assert required - filled <= set(config)
     assert {f.name for f in fields(cls)} - filled == set(config) - {"_target_"}
