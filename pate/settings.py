@@ -30,6 +30,11 @@ def build(value: Mapping[str, Any], name: str = "", **given: Any) -> Any:
 def pick(cls: type[T], value: Mapping[str, Any]) -> T:
     """A script's settings from the whole configuration: the keys that its dataclass names."""
     names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    paper = value.get("reproduction")
+    if paper and "reproduction" not in names:
+        raise SettingError(
+            "experiment", "one for this script (python reproduce.py runs the papers')", paper["_target_"]
+        )
     return make(cls, {key: item for key, item in value.items() if key in names})
 
 
