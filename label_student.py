@@ -1,22 +1,25 @@
 """Stage 2: answer the queries with differential privacy. The price is charged before any noise is drawn.
 
 python label_student.py run=mine mechanism=stable_topk_gaussian
+python label_student.py run=mine status=true
 """
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from pate import noise
+from pate import desk
 from pate.accounting import Neighbours
-from pate.ballots import Ballots
 from pate.commands import command, run_script
-from pate.labels import Request, Target, prepare_mechanism, publish, release
-from pate.ledger import Budget, Ledger
+from pate.labels import Target, prepare_mechanism
+from pate.ledger import Budget
 from pate.runs import Run
 from pate.settings import pick
+
+MECHANISMS = Path(__file__).parent / "conf" / "mechanism"
 
 
 @dataclass(frozen=True)
@@ -26,11 +29,13 @@ class Settings:
     run: str
     runs: str
     mechanism: dict[str, Any]
-    queries: int | None
+    queries: int | Literal["until_budget"] | None
+    batch: int
     neighbours: Neighbours
     noise_seed: int | None
     target: Target
     budget: Budget
+    status: bool
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="label_student")
@@ -38,24 +43,34 @@ class Settings:
 def main(config: DictConfig) -> None:
     settings = pick(Settings, OmegaConf.to_container(config, resolve=True))
     run = Run(settings.runs, settings.run)
-    ballots = Ballots.load(run).first(settings.queries)
-    mechanism = prepare_mechanism(
-        settings.mechanism,
-        num_labels=len(ballots.label_names),
-        num_teachers=len(ballots.votes),
-        neighbours=settings.neighbours,
-        queries=len(ballots.ids),
-        delta=settings.budget.delta,
-        target=settings.target,
-    )
-    source = noise.system() if settings.noise_seed is None else noise.seeded(settings.noise_seed)
-    ledger = Ledger(run.release / "ledger.sqlite")
-    request = Request(mechanism, ballots.ids, ballots.digest, source)
-    labels, _ = release(request, ballots.votes, ledger, settings.budget)
-    statement = publish(run, labels, ledger, delta=settings.budget.delta, unit=ballots.unit)
-    print(mechanism)
-    print(f"answered {labels.answered.sum()} of {len(labels.ids)} queries; labels in {run.release / 'labels.npz'}")
-    print(statement.text)
+    if settings.status:
+        every = {path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in sorted(MECHANISMS.glob("*.yaml"))}
+        print(desk.status(run, every, settings.neighbours, settings.budget.delta))
+        return
+    with desk.open_desk(run) as ledger:
+        ballots = desk.load_votes(run, ledger)
+        budget = ledger.set_budget(settings.budget, neighbours=settings.neighbours, unit=ballots.unit)
+        mechanism = prepare_mechanism(
+            settings.mechanism,
+            num_labels=len(ballots.label_names),
+            num_teachers=len(ballots.votes),
+            neighbours=settings.neighbours,
+            queries=settings.queries if isinstance(settings.queries, int) else len(ballots.ids),
+            delta=budget.delta,
+            target=settings.target,
+        )
+        print(*desk.lost(ledger), f"mechanism: {mechanism}", sep="\n")
+        answered = desk.answer(
+            ballots,
+            mechanism,
+            ledger,
+            budget=budget,
+            queries=settings.queries,
+            batch=settings.batch,
+            noise_seed=settings.noise_seed,
+        )
+        statement = desk.publish(run, answered, ledger, delta=budget.delta, unit=ballots.unit)
+    print(answered, f"labels in {run.release / 'labels.npz'}", "", statement.text, "", sep="\n")
     print(f"next: python train_student.py run={run.name}")
 
 

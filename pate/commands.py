@@ -39,6 +39,8 @@ def command(main: Callable[P, object]) -> Callable[P, None]:
             _leave(str(error), error.exit_code)
         except KeyboardInterrupt:
             _leave("interrupted; the same command goes on where it stopped", INTERRUPTED)
+        except BrokenPipeError:  # whoever read our output has had enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except Terminated:
             _leave("terminated; the same command goes on where it stopped", TERMINATED)
 

@@ -1,11 +1,14 @@
-"""The door between private and public: votes go in, a charged answer comes out and is written.
+"""The door between private and public: votes go in, a charged answer comes out.
 
-The price is committed before noise is drawn; the answer is written whole, then its hash is recorded. Nothing else that
-derives from votes is written under `release/`.
+Everything that can be refused is refused first; then the price is committed; then noise is drawn; then the answer is
+written whole, and its hash recorded. An answer is written for a charge, from what a mechanism released: there is no
+way in for an array.
 """
 
 import hashlib
-from collections.abc import Mapping
+import zipfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +17,11 @@ import numpy as np
 
 from pate.accounting import Neighbours, calibrate
 from pate.errors import DataError, MissingInput, require
-from pate.ledger import Budget, Charge, Ledger
-from pate.mechanisms import Answer, Mechanism
-from pate.noise import Noise
-from pate.runs import Run, read_npz, to_npz, write_bytes, write_json
+from pate.ledger import Budget, Charge, Ledger, StorageFailed
+from pate.mechanisms import Answer, FixedTopK, Mechanism, StableTopK, Tally, TopStable
+from pate.noise import Noise, as_noise
+from pate.runs import read_npz, to_npz, write_bytes
 from pate.settings import build
-from pate.statement import Statement, state
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Labels:
     Attributes:
         ids: (N,) names of the public records.
         labels: (N, K) bool; all False where nothing was answered.
-        answered: (N,) bool.
-        scores: (N, K) noisy counts, or None.
+        answered: (N,) bool; False where the mechanism said bottom, and where the budget ended before the query.
+        scores: (N, K) noisy counts, or None; nan where nothing was asked.
         score_sd: standard deviation of the noise in scores, which is public; nan without scores.
         num_teachers: T.
     """
@@ -45,11 +47,22 @@ class Labels:
     @property
     def digest(self) -> str:
         """Hash of everything released here."""
-        return hashlib.sha256(self.encode()).hexdigest()
+        return sha256(self.encode())
 
     @property
     def answered_fraction(self) -> float:
         return float(self.answered.mean())
+
+    def report(self) -> dict[str, Any]:
+        """What the released answers look like: how many, how many labels each (k), how often each k."""
+        sizes = self.labels[self.answered].sum(axis=1).tolist()
+        return {
+            "queries": len(self.ids),
+            "answered": int(self.answered.sum()),
+            "answered_fraction": self.answered_fraction,
+            "mean_k": float(np.mean(sizes)) if sizes else None,
+            "histogram_k": {str(k): count for k, count in sorted(Counter(sizes).items())},
+        }
 
     def encode(self) -> bytes:
         """The bytes of `labels.npz`."""
@@ -64,10 +77,28 @@ class Labels:
             raise MissingInput(
                 f"{path} is missing: make it with `python label_student.py run={path.parent.parent.name}`"
             )
-        file = read_npz(path)
-        scores = file["scores"] if file["scores"].size else None
-        numbers = (float(file["score_sd"]), int(file["num_teachers"]))
-        return cls(file["ids"], file["labels"], file["answered"], scores, *numbers)
+        try:
+            file = read_npz(path)
+            scores = file["scores"] if file["scores"].size else None
+            numbers = (float(file["score_sd"]), int(file["num_teachers"]))
+            return cls(file["ids"], file["labels"], file["answered"], scores, *numbers)
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise DataError(f"{path} is torn or no file of labels: {error}") from None
+
+
+def merge(parts: Sequence[Labels], ids: np.ndarray) -> Labels:
+    """Labels for all these queries from answers to some of them; the others are not answered."""
+    first, place = parts[0], {name: index for index, name in enumerate(ids.tolist())}
+    if len(parts) == 1 and np.array_equal(first.ids, ids):
+        return first
+    where = np.array([place[name] for part in parts for name in part.ids.tolist()])
+    labels, answered = np.zeros((len(ids), first.labels.shape[1]), dtype=bool), np.zeros(len(ids), dtype=bool)
+    labels[where] = np.concatenate([part.labels for part in parts])
+    answered[where] = np.concatenate([part.answered for part in parts])
+    scores = None if first.scores is None else np.full(labels.shape, np.nan)
+    if scores is not None:
+        scores[where] = np.concatenate([part.scores for part in parts])
+    return Labels(ids, labels, answered, scores, first.score_sd, first.num_teachers)
 
 
 @dataclass(frozen=True)
@@ -76,9 +107,10 @@ class Request:
 
     Attributes:
         ids: (N,) the queries' names, in order.
-        votes_digest: hash of the votes, for the ledger; equal requests on equal votes are the same request.
+        votes_digest: hash of the votes. Private: the ledger holds it under the run's private salt.
         noise: where the noise will come from.
         repeat: tells apart releases that are meant to be drawn again, as a study does.
+        unit: whose data one teacher's ballot depends on, `record` or `person`, where it is known.
     """
 
     mechanism: Mechanism
@@ -86,19 +118,25 @@ class Request:
     votes_digest: str
     noise: Noise
     repeat: int = 0
+    unit: str | None = None
 
-    def details(self) -> dict[str, Any]:
-        """What the ledger stores."""
-        ids = hashlib.sha256("\n".join(map(str, self.ids)).encode()).hexdigest()
+    def details(self, votes: str, teachers: int) -> dict[str, Any]:
+        """What the ledger stores; equal details are the same request.
+
+        Args:
+            votes: the name under which the ledger knows these votes (`Witness.blind`).
+        """
+        ids = sha256("\n".join(map(str, self.ids)).encode())
         source = {"noise": self.noise.description, "seeded": self.noise.seeded, "repeat": self.repeat}
-        return {"mechanism": plain(self.mechanism), "ids": ids, "votes": self.votes_digest} | source
+        return {"mechanism": plain(self.mechanism), "ids": ids, "votes": votes, "teachers": teachers} | source
 
 
 class Released(NamedTuple):
-    """Labels and the file that holds them."""
+    """A charged answer: the labels, the file that holds them, and the charge that paid for them."""
 
     labels: Labels
     path: Path
+    charge: Charge
 
 
 def release(request: Request, votes: np.ndarray, ledger: Ledger, budget: Budget | None = None) -> Released:
@@ -108,19 +146,70 @@ def release(request: Request, votes: np.ndarray, ledger: Ledger, budget: Budget 
         request: what is asked.
         votes: (T, N, K) bool ballots on the request's queries.
         ledger: where the price is committed before anything is drawn.
-        budget: what may be spent in all.
+        budget: what may be spent in all; a budget that the ledger already has holds without it.
     """
-    require(len(request.ids) > 0, "queries", "at least one", 0)
-    require(len(set(request.ids)) == len(request.ids), "queries", "different from each other", "duplicate ids")
-    require(votes.shape[1] == len(request.ids), "votes", f"on {len(request.ids)} queries", votes.shape[1])
-    details = request.details()
+    counts, mechanism, queries = _checked(request, votes), request.mechanism, len(request.ids)
+    details = request.details(ledger.witness.blind(request.votes_digest), len(votes))
     known = ledger.find(details)
     if known is not None:
-        return _stored(known, ledger)
-    queries = len(request.ids)
-    charge = ledger.charge(request.mechanism.cost(queries), queries=queries, details=details, budget=budget)
-    answer = request.mechanism.release(request.mechanism.tally(votes), request.noise)
-    return _write(charge, answer, request, len(votes), ledger)
+        return stored(known, ledger)
+    charge = ledger.charge(
+        mechanism.cost(queries),
+        queries=queries,
+        details=details,
+        budget=budget,
+        price=mechanism.cost,
+        unit=request.unit,
+    )
+    return _write(charge, mechanism.release(counts, request.noise), request, len(votes), ledger)
+
+
+def stored(charge: Charge, ledger: Ledger) -> Released:
+    """The answer to a charge, read back from its file, if that is the file the ledger recorded."""
+    path = answer_path(charge, ledger)
+    if charge.answer is None or not path.exists() or sha256(path.read_bytes()) != charge.answer:
+        raise DataError(f"{path} is not the answer that charge {charge.id} of {ledger.path.name} recorded: restore it")
+    return Released(Labels.load(path), path, charge)
+
+
+def answer_path(charge: Charge, ledger: Ledger) -> Path:
+    """Where a charge's answer lies: beside its ledger."""
+    return ledger.path.parent / "answers" / f"{charge.id}.npz"
+
+
+def _checked(request: Request, votes: np.ndarray) -> Tally:
+    """The counts of votes that fit the request; whatever does not fit is refused before anything is charged."""
+    queries, votes, mechanism = len(request.ids), np.asarray(votes), request.mechanism
+    require(queries > 0, "queries", "at least one", 0)
+    require(len(set(request.ids.tolist())) == queries, "queries", "different from each other", "duplicate ids")
+    require(votes.dtype == np.bool_, "votes", "yes or no (bool)", _values(votes))
+    require(votes.ndim == 3, "votes", "of shape (teachers, queries, labels)", votes.shape)
+    require(len(votes) > 0, "votes", "of one teacher at least", 0)
+    require(votes.shape[1] == queries, "votes", f"on {queries} queries", votes.shape[1])
+    require(votes.shape[2] == mechanism.num_labels, "votes", f"on {mechanism.num_labels} labels", votes.shape[2])
+    teachers = getattr(mechanism, "num_teachers", None)
+    require(teachers in (None, len(votes)), "votes", f"of {teachers} teachers", len(votes))
+    as_noise(request.noise, mechanism.exact)
+    return mechanism.tally(votes)
+
+
+def _values(votes: np.ndarray) -> str:
+    bad = votes.dtype.kind == "f" and not np.isfinite(votes).all()
+    return f"{votes.dtype} with NaN or infinity" if bad else str(votes.dtype)
+
+
+def _write(charge: Charge, answer: Answer, request: Request, teachers: int, ledger: Ledger) -> Released:
+    """Write a charge's answer, sync and rename it, then record it."""
+    sd = float("nan") if answer.scores is None else request.mechanism.score_sd
+    labels = Labels(request.ids, answer.labels, answer.answered, answer.scores, sd, teachers)
+    data, path = labels.encode(), answer_path(charge, ledger)
+    try:
+        write_bytes(path, data)
+    except OSError as error:
+        lost = f"the answer to charge {charge.id} could not be written and is lost; its price stays spent"
+        raise StorageFailed(f"{lost}: {error}") from error
+    ledger.settle(charge, sha256(data), int(labels.answered.sum()))
+    return Released(labels, path, charge)
 
 
 @dataclass(frozen=True)
@@ -129,6 +218,11 @@ class Target:
 
     epsilon: float | None = None
     split: float | None = None
+
+    def __post_init__(self) -> None:
+        fine = self.epsilon is None or 0 < self.epsilon < np.inf
+        require(fine, "target.epsilon", "> 0 and finite", self.epsilon)
+        require(self.split is None or 0 < self.split < 1, "target.split", "in (0, 1)", self.split)
 
 
 def prepare_mechanism(
@@ -146,40 +240,12 @@ def prepare_mechanism(
     mechanism: Mechanism = build(config, "mechanism", **known)
     if target.epsilon is None:
         return mechanism
+    two = isinstance(mechanism, (StableTopK, FixedTopK, TopStable))
+    require(target.split is None or two, "target.split", "null for a mechanism with one noise", target.split)
     fixed = mechanism.fixed() | ({} if target.split is None else {"split": target.split})
     return calibrate(
         type(mechanism), epsilon=target.epsilon, delta=delta, queries=queries, neighbours=neighbours, **fixed
     )
-
-
-def answer_path(charge: Charge, ledger: Ledger) -> Path:
-    """Where a charge's answer lies: beside its ledger."""
-    return ledger.path.parent / "answers" / f"{charge.id}.npz"
-
-
-def publish(run: Run, labels: Labels, ledger: Ledger, *, delta: float, unit: str) -> Statement:
-    """Make these the run's labels and state what everything in the ledger costs together."""
-    statement = state(ledger.charges(), delta=delta, unit=unit, num_teachers=labels.num_teachers)
-    write_bytes(run.release / "labels.npz", labels.encode())
-    write_json(run.release / "statement.json", statement.facts)
-    write_bytes(run.release / "statement.txt", (statement.text + "\n").encode())
-    return statement
-
-
-def _write(charge: Charge, answer: Answer, request: Request, teachers: int, ledger: Ledger) -> Released:
-    sd = float("nan") if answer.scores is None else request.mechanism.score_sd
-    labels = Labels(request.ids, answer.labels, answer.answered, answer.scores, sd, teachers)
-    data, path = labels.encode(), answer_path(charge, ledger)
-    write_bytes(path, data)
-    ledger.settle(charge, hashlib.sha256(data).hexdigest())
-    return Released(labels, path)
-
-
-def _stored(charge: Charge, ledger: Ledger) -> Released:
-    path = answer_path(charge, ledger)
-    if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != charge.answer:
-        raise DataError(f"{path} is not the answer that charge {charge.id} of {ledger.path.name} recorded")
-    return Released(Labels.load(path), path)
 
 
 def plain(value: Any) -> Any:
@@ -195,3 +261,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
+
+
+def sha256(data: bytes) -> str:
+    """The hash that the ledger records of a file."""
+    return hashlib.sha256(data).hexdigest()

@@ -99,7 +99,7 @@ def label(study: Study, points: Sequence[Point], ballots: Ballots, folder: Path)
     for number, point in enumerate(points):
         for seed in range(study.seeds):
             source = noise.system() if study.noise_seed is None else noise.seeded(study.noise_seed, number, seed)
-            request = Request(point.mechanism, ballots.ids, ballots.digest, source, seed)
+            request = Request(point.mechanism, ballots.ids, ballots.digest, source, seed, unit=ballots.unit)
             paths.append(release(request, ballots.votes, ledgers[point.neighbours]).path)
             progress.update()
     progress.close()

@@ -1,25 +1,43 @@
-"""The ledger: charged before drawn, refused with numbers, damage noticed and named."""
+"""The ledger: charged before drawn, refused with numbers, damage noticed and named, a charge as cheap as the first."""
 
+import json
+import re
+import shutil
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from desk.office import memory_folder
 
+from pate.accounting import PrivacyCost
+from pate.budget import fitting
+from pate.entries import FIELDS, Entry
 from pate.errors import BudgetExceeded, PateError, SettingError
-from pate.ledger import Budget, Ledger, LedgerDamaged
-from pate.mechanisms import NoisyCounts
+from pate.ledger import Budget, Charge, Ledger, LedgerDamaged, Terms
+from pate.mechanisms import GumbelChoice, NoisyCounts, StableTopK
+from pate.witness import Witness
 
 M = NoisyCounts(num_labels=40, sigma=200.0)
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "ledger.sqlite")
+    return Ledger(tmp_path / "mine" / "release" / "ledger.sqlite")
 
 
-def charge(ledger: Ledger, number: int = 0, queries: int = 10, budget: Budget | None = None):
-    return ledger.charge(M.cost(queries), queries=queries, details={"number": number}, budget=budget)
+def charge(ledger: Ledger, number: int = 0, queries: int = 10, budget: Budget | None = None, **more) -> Charge:
+    known = {"queries": queries, "details": {"number": number}, "budget": budget, "price": M.cost}
+    return ledger.charge(M.cost(queries), **(known | more))
+
+
+def rows(ledger: Ledger) -> list[Entry]:
+    with sqlite3.connect(ledger.path) as connection:
+        return [Entry(*row) for row in connection.execute(f"SELECT {FIELDS} FROM entries ORDER BY id")]
+
+
+# --- charging ----------------------------------------------------------------------------------------------
 
 
 def test_charges_compose_and_survive(ledger):
@@ -32,36 +50,105 @@ def test_charges_compose_and_survive(ledger):
 def test_a_request_is_found_only_once_it_is_answered(ledger):
     row = charge(ledger, 7)
     assert ledger.find({"number": 7}) is None and [c.id for c in ledger.unanswered()] == [row.id]
-    ledger.settle(row, "abc")
+    ledger.settle(row, "abc", 9)
     assert ledger.find({"number": 7}).answer == "abc" and ledger.unanswered() == []
+    assert ledger.find({"number": 7}).answered == ledger.charges()[0].answered == 9
     assert ledger.find({"number": 8}) is None
     with pytest.raises(PateError, match="already has its answer"):
         ledger.settle(row, "def")
 
 
-def test_a_request_past_the_budget_is_refused_with_numbers_and_leaves_no_trace(ledger):
-    budget = Budget(1.5)
-    charge(ledger, 1, queries=20, budget=budget)
-    with pytest.raises(
-        BudgetExceeded, match=r"200 queries need epsilon .* in all at delta 1e-06 .*, budget 1.5; nothing"
-    ):
-        charge(ledger, 2, queries=200, budget=budget)
-    assert len(ledger.charges()) == 1 and BudgetExceeded.exit_code == 3
+def test_an_answer_needs_a_charge_of_this_ledger(ledger, tmp_path):
+    foreign = charge(Ledger(tmp_path / "other" / "release" / "ledger.sqlite"))
+    with pytest.raises(PateError, match="no answer without a charge"):
+        ledger.settle(foreign, "abc")
+    ledger.settle(charge(ledger, 1), "abc")
+    assert [row.kind for row in rows(ledger)] == ["charge", "answer"]
+
+
+def test_every_row_says_when_what_it_cost_and_what_is_in_force(ledger):
+    charge(ledger, 3, budget=Budget(5.0, 1e-5), unit="person")
+    set_, row = rows(ledger)
+    assert set_.kind == "budget" and json.loads(set_.body)["epsilon"] == 5.0
+    terms = {"epsilon": 5.0, "delta": 1e-5, "neighbours": "teacher_changed", "unit": "person"}
+    assert json.loads(set_.terms) == json.loads(row.terms) == terms
+    assert row.time.endswith("+00:00") and json.loads(row.body)["queries"] == 10
+    assert PrivacyCost.from_json(json.loads(row.body)["cost"]) == M.cost(10)
+
+
+# --- the budget --------------------------------------------------------------------------------------------
+
+
+def test_the_refusal_says_what_is_needed_what_is_left_and_how_many_fit(ledger):
+    m, budget = NoisyCounts(num_labels=40, sigma=80.0), Budget(3.0, 1e-5)
+    fit = fitting(PrivacyCost(), m.cost, 100, budget)
+    with pytest.raises(BudgetExceeded) as refused:
+        ledger.charge(m.cost(100), queries=100, details={}, budget=budget, price=m.cost)
+    needed = f"{m.cost(100).epsilon(1e-5):.2f}"
+    assert str(refused.value) == f"100 queries need epsilon {needed} at delta 1e-05, budget 3.00; {fit} fit."
+    assert m.cost(fit).epsilon(1e-5) <= 3 < m.cost(fit + 1).epsilon(1e-5)
+    assert rows(ledger) == [] and BudgetExceeded.exit_code == 3
+    ledger.charge(m.cost(fit - 5), queries=fit - 5, details={}, budget=budget)
+    with pytest.raises(BudgetExceeded, match=r"with the 2\.\d\d spent, budget 3\.00 \(0\.\d\d left\); 5 fit\."):
+        ledger.charge(m.cost(100), queries=100, details={}, price=m.cost)
+    ledger.charge(m.cost(5), queries=5, details={})
+    assert ledger.spent().epsilon(1e-5) <= 3
+
+
+def test_a_refusal_by_a_hair_shows_the_hair(ledger):
+    with pytest.raises(BudgetExceeded) as refused:
+        charge(ledger, queries=100, budget=Budget(M.cost(100).epsilon(1e-6) - 1e-4))
+    needed, limit = re.search(r"epsilon (\S+) at .* budget ([\d.]+);", str(refused.value)).groups()
+    assert float(needed) > float(limit)
+
+
+def test_a_budget_once_set_holds_without_being_said_again(ledger):
+    charge(ledger, 1, budget=Budget(1.5))
+    with pytest.raises(BudgetExceeded):
+        charge(Ledger(ledger.path), 2, queries=500)
+    with pytest.raises(BudgetExceeded):
+        charge(Ledger(ledger.path), 2, queries=500, budget=Budget(None, 1e-3))
+
+
+def test_a_budget_can_be_lowered_and_nothing_else(ledger):
+    about = {"neighbours": "teacher_changed", "unit": "record"}
+    assert ledger.set_budget(Budget(3.0), **about) == Terms(3.0, 1e-6, **about)
+    assert ledger.set_budget(Budget(3.0), **about) == ledger.set_budget(Budget(), **about) and len(rows(ledger)) == 1
+    assert ledger.set_budget(Budget(2.0), **about).epsilon == 2.0 and len(rows(ledger)) == 2
+    for wrong, sentence in [
+        ((Budget(2.5), about), r"budget.epsilon must be <= 2, the budget that was set.*never raised, got 2.5"),
+        ((Budget(2.0, 1e-5), about), "budget.delta must be 1e-06, as it was set, got 1e-05"),
+        ((Budget(2.0), about | {"unit": "person"}), "unit must be record"),
+        ((Budget(), about | {"neighbours": "teacher_added"}), "neighbours must be teacher_changed"),
+    ]:
+        with pytest.raises(SettingError, match=sentence):
+            ledger.set_budget(wrong[0], **wrong[1])
+    assert ledger.terms() == Terms(2.0, 1e-6, **about) and len(rows(ledger)) == 2
+
+
+def test_lowered_below_what_is_spent_nothing_fits(ledger):
+    charge(ledger, 1, queries=100)
+    ledger.set_budget(Budget(0.5))
+    with pytest.raises(BudgetExceeded, match=r"\(0.00 left\); 0 fit"):
+        charge(ledger, 2)
 
 
 def test_failure_probabilities_count_against_the_budget_too(ledger):
-    from pate.mechanisms import GumbelChoice, StableTopK
-
     m = StableTopK(num_labels=5, choose=GumbelChoice(1e6), sigma=1e6, delta_t=1e-7)
-    with pytest.raises(BudgetExceeded, match="the sum of the queries' delta_t"):
-        ledger.charge(m.cost(10), queries=10, details={}, budget=Budget(1.0, 1e-6))
+    for budget in (Budget(1.0, 1e-6), Budget(None, 1e-6)):
+        with pytest.raises(BudgetExceeded, match="the sum of the queries' delta_t.*; 9 fit"):
+            ledger.charge(m.cost(10), queries=10, details={}, budget=budget, price=m.cost)
+    ledger.charge(m.cost(10), queries=10, details={})  # without a word about delta it is only counted
+    assert len(ledger.charges()) == 1
 
 
-def test_costs_for_other_neighbours_are_refused(ledger):
-    charge(ledger)
+def test_costs_for_other_neighbours_or_units_are_refused(ledger):
+    charge(ledger, unit="record")
     other = NoisyCounts(num_labels=40, sigma=200.0, neighbours="teacher_added")
-    with pytest.raises(SettingError, match="neighbours"):
+    with pytest.raises(SettingError, match="neighbours must be teacher_changed"):
         ledger.charge(other.cost(1), queries=1, details={})
+    with pytest.raises(SettingError, match="unit must be record"):
+        charge(ledger, 1, unit="person")
     assert len(ledger.charges()) == 1
 
 
@@ -70,7 +157,7 @@ def test_two_at_once_never_pass_the_budget_together(ledger):
 
     def attempt(number: int) -> bool:
         try:
-            charge(Ledger(ledger.path), number, budget=budget)
+            charge(Ledger(ledger.path) if number % 2 else ledger, number, budget=budget)
         except BudgetExceeded:
             return False
         return True
@@ -80,33 +167,219 @@ def test_two_at_once_never_pass_the_budget_together(ledger):
     assert won == 3 == len(ledger.charges())
 
 
+@pytest.mark.parametrize("look", [Ledger.charges, Ledger.spent])
+def test_looking_while_another_writes_is_no_alarm(ledger, monkeypatch, look):
+    """The witness knows of a row that is committed after it was asked, and before the rows are read."""
+    charge(ledger, 1)
+    seen = Witness.seen
+
+    def meanwhile(witness):
+        monkeypatch.setattr(Witness, "seen", seen)
+        charge(Ledger(ledger.path), 2)
+        return seen(witness)
+
+    monkeypatch.setattr(Witness, "seen", meanwhile)
+    look(ledger)
+    assert len(ledger.charges()) == 2
+
+
+@pytest.mark.parametrize("before", [0, 13])
+def test_how_many_fit(before):
+    spent, budget = M.cost(before), Budget(1.0)
+    fit = fitting(spent, M.cost, 10_000, budget)
+    assert (spent + M.cost(fit)).epsilon(1e-6) <= 1 < (spent + M.cost(fit + 1)).epsilon(1e-6)
+    assert fitting(spent, M.cost, fit - 3, budget) == fit - 3 and fitting(M.cost(10**6), M.cost, 5, budget) == 0
+
+
 @pytest.mark.parametrize(
-    "damage",
+    ("wrong", "name"),
     [
-        "UPDATE charges SET queries = 1 WHERE id = 2",
-        "UPDATE charges SET cost = replace(cost, '0.0316', '0.0016') WHERE id = 1",
-        "UPDATE charges SET details = '{}' WHERE id = 3",
-        "DELETE FROM charges WHERE id = 2",
-        "UPDATE charges SET id = 9 WHERE id = 3",
-        "UPDATE answers SET answer = 'other'",
+        ({"epsilon": 0.0}, "budget.epsilon"),
+        ({"epsilon": float("nan")}, "budget.epsilon"),
+        ({"delta": 1.0}, "budget.delta"),
     ],
 )
-def test_a_changed_row_is_noticed_and_named(ledger, damage):
-    rows = [charge(ledger, number) for number in range(3)]
-    ledger.settle(rows[0], "abc")
+def test_impossible_budgets_are_refused(wrong, name):
+    with pytest.raises(SettingError, match=name):
+        Budget(**wrong)
+
+
+# --- damage ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full(ledger) -> Ledger:
+    """Seven rows of every kind."""
+    ledger.set_budget(Budget(30.0), neighbours="teacher_changed", unit="record")
+    for number in range(2):
+        ledger.settle(charge(ledger, number), f"answer {number}", 10)
+    ledger.record({"labels.npz": "hash"})
+    charge(ledger, 2)
+    ledger.close()
+    return ledger
+
+
+@pytest.mark.parametrize("column", FIELDS.split(", "))
+@pytest.mark.parametrize("row", range(1, 8))
+def test_any_changed_value_is_noticed_and_its_row_named(full, row, column):
+    with sqlite3.connect(full.path) as connection:
+        value = 99 if column == "id" else "x"
+        sql = (
+            "UPDATE entries SET {0} = ? WHERE id = ?"
+            if column == "id"
+            else "UPDATE entries SET {0} = {0} || ? WHERE id = ?"
+        )
+        assert connection.execute(sql.format(column), (value, row)).rowcount == 1
+    with pytest.raises(LedgerDamaged, match=rf"ledger.sqlite: (row {row} |rows {row} to 7 )"):
+        Ledger(full.path).charges()
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        ("DELETE FROM entries WHERE id = 3", "row 3 is missing"),
+        ("DELETE FROM entries WHERE id >= 6", "rows 6 to 7 are missing at the end"),
+        ("DELETE FROM entries", "rows 1 to 7 are missing"),
+        ("UPDATE head SET rows = 6", "the head was edited"),
+        ("UPDATE head SET hash = 'x'", "the head was edited"),
+        ("DELETE FROM head", "the head was edited"),
+        ("INSERT INTO head VALUES (7, 'x')", "the head was edited"),
+        (
+            "INSERT INTO entries SELECT 8, time, kind, 'x', body, spent, terms, hash, hash FROM entries WHERE id = 7",
+            "row 8",
+        ),
+        ("DROP TABLE head", "missing or empty|no ledger"),
+        ("UPDATE entries SET body = CAST(body AS BLOB) WHERE id = 4", "row 4 was edited"),
+    ],
+)
+def test_rows_that_go_missing_or_appear_are_named(full, damage, named):
+    with sqlite3.connect(full.path) as connection:
+        connection.execute(damage)
+    for look in (Ledger.charges, lambda ledger: charge(ledger, 9)):
+        if "id = 3" in damage or "id = 4" in damage:
+            look = Ledger.charges  # a charge looks at the ends only, and a cut in the middle leaves them
+        with pytest.raises(LedgerDamaged, match=named):
+            look(Ledger(full.path))
+
+
+def forge(ledger: Ledger, change) -> None:
+    """Rewrite a ledger with the right hashes, as somebody can who holds the release folder only."""
+    entries = change(rows(ledger))
     with sqlite3.connect(ledger.path) as connection:
-        assert connection.execute(damage).rowcount == 1
-    with pytest.raises(LedgerDamaged, match=r"charge \d"):
-        ledger.charges()
+        connection.execute("DELETE FROM entries")
+        last = ""
+        for entry in entries:
+            entry = entry._replace(previous=last, hash="")
+            last = entry.seal
+            connection.execute("INSERT INTO entries VALUES (?,?,?,?,?,?,?,?,?)", entry._replace(hash=last))
+        connection.execute("UPDATE head SET rows = ?, hash = ?", (len(entries), last))
 
 
-def test_a_file_that_is_no_ledger_is_refused(tmp_path):
-    (tmp_path / "ledger.sqlite").write_bytes(b"not a database, and long enough to be looked at" * 40)
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda entries: entries[:5], "rows 6 to 7 are missing at the end; .*seen"),
+        (lambda entries: [entries[0]._replace(time="earlier"), *entries[1:]], "row 7 is not the one that .*seen"),
+    ],
+)
+def test_a_forged_chain_is_noticed_by_the_witness(full, change, named):
+    forge(full, change)
+    for look in (Ledger.charges, Ledger.spent, charge):
+        with pytest.raises(LedgerDamaged, match=named):
+            look(Ledger(full.path))
+
+
+def test_without_the_private_room_a_forged_total_is_still_noticed(full):
+    """A total that does not follow from the charges is not believed, whatever its hash."""
+    shutil.rmtree(full.witness.folder)
+    cheap = rows(full)[0].spent
+    forge(full, lambda entries: [*entries[:4], entries[4]._replace(spent=cheap), *entries[5:]])
+    with pytest.raises(LedgerDamaged, match="row 5 does not follow from row 4"):
+        Ledger(full.path).charges()
+    forge(full, lambda entries: [*entries[:3], entries[3]._replace(body="{}"), *entries[4:]])
+    with pytest.raises(LedgerDamaged, match="row 4 does not follow from row 3"):
+        Ledger(full.path).charges()
+
+
+def test_an_older_copy_of_the_ledger_is_noticed(full, tmp_path):
+    shutil.copy(full.path, tmp_path / "copy")
+    charge(full, 5)
+    full.close()
+    shutil.copy(tmp_path / "copy", full.path)
+    with pytest.raises(LedgerDamaged, match="rows 8 to 8 are missing at the end; .*seen them"):
+        charge(Ledger(full.path), 6)
+
+
+@pytest.mark.parametrize("left", [None, b""])
+def test_a_ledger_that_is_gone_is_not_begun_anew(full, left):
+    full.path.unlink()
+    if left is not None:
+        full.path.write_bytes(left)
+    with pytest.raises(LedgerDamaged, match="has seen 7 rows of it: restore it"):
+        Ledger(full.path)
+
+
+def test_a_witness_may_lag_or_be_torn_or_lost(full):
+    """As after a crash, a power cut, or in a copy of the release folder alone."""
+    path, whole = full.witness.path, full.witness.path.read_bytes()
+    lines = whole.split(b"\n")
+    for left in (b"\n".join(lines[:6]) + b"\n", whole + b"\n9 abc", whole + b"\0" * 100):
+        path.write_bytes(left)
+        assert len(Ledger(full.path).charges()) == 3
+    shutil.rmtree(full.witness.folder)
+    assert len(Ledger(full.path).charges()) == 3 and not full.witness.folder.exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database, and long enough to be looked at" * 40, b"SQLite format 3\0" + b"\0" * 84]
+)
+def test_a_file_that_is_no_ledger_is_refused(tmp_path, content):
+    (tmp_path / "ledger.sqlite").write_bytes(content)
     with pytest.raises(LedgerDamaged, match="cannot be used"):
         Ledger(tmp_path / "ledger.sqlite")
 
 
-@pytest.mark.parametrize(("wrong", "name"), [({"epsilon": 0.0}, "budget.epsilon"), ({"delta": 1.0}, "budget.delta")])
-def test_impossible_budgets_are_refused(wrong, name):
-    with pytest.raises(SettingError, match=name):
-        Budget(**wrong)
+def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path):
+    with sqlite3.connect(tmp_path / "ledger.sqlite") as connection:
+        connection.execute("CREATE TABLE charges (id INTEGER)")
+    with pytest.raises(LedgerDamaged, match="no ledger of this version"):
+        Ledger(tmp_path / "ledger.sqlite")
+
+
+# --- durability and speed ----------------------------------------------------------------------------------
+
+
+def test_sqlite_writes_ahead_and_syncs_fully(ledger):
+    connection = ledger._connection()
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    charge(ledger)
+    ledger.close()
+    assert [path.name for path in ledger.path.parent.iterdir()] == ["ledger.sqlite"]
+
+
+def steps_of(ledger: Ledger, number: int) -> int:
+    """How many instructions SQLite executes for one charge and one search."""
+    count = [0]
+    ledger._connection().set_progress_handler(lambda: count.__setitem__(0, count[0] + 1), 1)
+    row = charge(ledger, number, budget=Budget(1e4))
+    ledger.settle(row, "hash", 1)
+    ledger.find({"number": number})
+    ledger._connection().set_progress_handler(None, 1)
+    return count[0]
+
+
+def test_a_thousand_charges_and_status_are_quick_and_the_last_is_as_cheap_as_the_first():
+    with memory_folder() as folder, Ledger(folder / "ledger.sqlite") as ledger:
+        early = [steps_of(ledger, number) for number in range(5, 15)]
+        began = time.process_time()
+        for number in range(100, 1100):
+            charge(ledger, number)
+        status = ledger.status(1e-6)
+        text = str(status)
+        seconds = time.process_time() - began
+        late = [steps_of(ledger, number) for number in range(2000, 2010)]
+        longest = max(len(entry.spent) for entry in rows(ledger))
+    assert len(status.lines) == 1010 and text.count("\n") > 1010
+    assert sum(late) <= 1.2 * sum(early) and longest < 300
+    assert seconds < 2
