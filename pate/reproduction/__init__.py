@@ -16,6 +16,7 @@ NAMES = {
     "exp1_range_of_k": "range_of_k.RangeOfK",
     "exp2_covid": "covid.Covid",
     "exp2_large_k": "large_k.LargeK",
+    "exp3_celeba": "celeba.Celeba",
     "composition_ratio": "composition_ratio.CompositionRatio",
     "pay_what_you_get": "pay_what_you_get.Stream",
     "oneshot": "oneshot.Oneshot",

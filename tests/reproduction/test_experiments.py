@@ -18,7 +18,7 @@ from pate.reproduction.spectral import Spectral
 from pate.settings import build
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
-NEED_DATA = ("exp1_fixed_k", "exp1_range_of_k", "exp2_covid", "pay_what_you_get")
+NEED_DATA = ("exp1_fixed_k", "exp1_range_of_k", "exp2_covid", "exp3_celeba", "pay_what_you_get")
 
 
 @pytest.fixture(scope="module")
