@@ -41,12 +41,14 @@ class Settings:
 @hydra.main(version_base="1.3", config_path="conf", config_name="label_student")
 @command
 def main(config: DictConfig) -> None:
-    settings = pick(Settings, OmegaConf.to_container(config, resolve=True))
+    plain = OmegaConf.to_container(config, resolve=True)
+    settings = pick(Settings, plain)
     run = Run(settings.runs, settings.run)
     if settings.status:
         every = {path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in sorted(MECHANISMS.glob("*.yaml"))}
         print(desk.status(run, every, settings.neighbours, settings.budget.delta))
         return
+    run.record("label_student", plain)
     with desk.open_desk(run) as ledger:
         ballots = desk.load_votes(run, ledger)
         budget = ledger.set_budget(settings.budget, neighbours=settings.neighbours, unit=ballots.unit)

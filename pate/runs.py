@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,12 @@ class Run:
         private_folder(self.private)
         self.release.mkdir(parents=True, exist_ok=True)
         return self
+
+    def record(self, stage: str, config: Mapping[str, Any]) -> None:
+        """Keep a stage's whole configuration and what computed it, where the run has a private room."""
+        if self.private.is_dir():
+            known = {"config": config, "versions": versions(), "time": datetime.now(UTC).isoformat(timespec="seconds")}
+            write_json(private_folder(self.private / "config") / f"{stage}.json", known, mode=0o600)
 
     def settle(self, stage: str, settings: Mapping[str, Any]) -> None:
         """Record a stage's settings on first use; afterwards refuse other ones, saying which changed."""

@@ -38,6 +38,15 @@ def test_settings_are_kept_and_changes_named(tmp_path):
     assert "torch" in (run.private / "manifest.json").read_text()
 
 
+def test_the_whole_configuration_is_kept(tmp_path):
+    run = Run(tmp_path, "mine")
+    run.record("compare", {"seed": 0})
+    assert not run.private.exists()
+    run.create().record("compare", {"seed": 0, "data": {"root": None}})
+    path = run.private / "config" / "compare.json"
+    assert '"seed": 0' in path.read_text() and mode(path) == 0o600 and mode(path.parent) == 0o700
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     path = tmp_path / "file"
     runs.write_bytes(path, b"old")

@@ -47,7 +47,8 @@ class Context:
         folder = Path(self.root or os.environ.get("PATE_DATA") or DATA).expanduser()
         if not folder.is_dir():
             raise DataError(
-                f"data folder {folder} not found: give data.root=PATH or set PATE_DATA; it holds checkins/ and covid/"
+                f"data folder {folder} not found: give data.root=PATH or set PATE_DATA; it holds checkins/, covid/ "
+                "and celeba/"
             )
         return folder
 
