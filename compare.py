@@ -20,7 +20,7 @@ from pate.runs import Run
 from pate.settings import pick
 from pate.student import Student
 from pate.study import Study, compare, only, report
-from pate.teachers import Teachers, train_teachers
+from pate.teachers import Teachers, on_features, train_teachers
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,14 @@ def main(config: DictConfig) -> None:
         noise_seed=settings.noise_seed,
     )
     run = Run(settings.runs, settings.run).create()
+    run.record("compare", plain)
     split = settings.data.load()
     print(train_teachers(run, split, settings.model, settings.teachers, devices=settings.devices, seed=settings.seed))
-    ballots = Ballots.load(run).first(settings.queries)
-    rows = compare(
-        run, study, ballots, split, settings.model, settings.student, devices=settings.devices, seed=settings.seed
-    )
+    ballots, network = Ballots.load(run).first(settings.queries), settings.model
+    if settings.teachers.mode == "heads":  # students learn on the same frozen backbone
+        view = on_features(split, network, settings.teachers, run.private / "features", devices=settings.devices)
+        split, network = view.split, view.network
+    rows = compare(run, study, ballots, split, network, settings.student, devices=settings.devices, seed=settings.seed)
     page = report(run, study, ballots, rows, settings.data.describe(), plain)
     print(console_table(rows))
     print(f"report: {page}")

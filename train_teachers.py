@@ -13,7 +13,7 @@ from pate.data.records import Source
 from pate.models import Network
 from pate.runs import Run
 from pate.settings import pick
-from pate.teachers import Teachers, train_teachers
+from pate.teachers import Ray, Teachers, estimate_teachers, train_teachers
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,29 @@ class Settings:
     teachers: Teachers
     devices: str
     seed: int
+    ray: Ray
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train_teachers")
 @command
 def main(config: DictConfig) -> None:
-    settings = pick(Settings, OmegaConf.to_container(config, resolve=True))
-    run = Run(settings.runs, settings.run).create()
-    summary = train_teachers(
-        run, settings.data, settings.model, settings.teachers, devices=settings.devices, seed=settings.seed
+    plain = OmegaConf.to_container(config, resolve=True)
+    settings = pick(Settings, plain)
+    run = Run(settings.runs, settings.run)
+    work = estimate_teachers if settings.teachers.estimate else train_teachers
+    done = work(
+        run,
+        settings.data,
+        settings.model,
+        settings.teachers,
+        devices=settings.devices,
+        seed=settings.seed,
+        ray=settings.ray,
     )
-    print(summary)
-    print(f"next: python label_student.py run={run.name} mechanism=noisy_counts target.epsilon=8")
+    print(done)
+    if not settings.teachers.estimate:
+        run.record("train_teachers", plain)
+        print(f"next: python label_student.py run={run.name} mechanism=noisy_counts target.epsilon=8")
 
 
 if __name__ == "__main__":

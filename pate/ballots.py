@@ -48,10 +48,10 @@ class Ballots:
         return replace(self, votes=self.votes[:, :queries], ids=self.ids[:queries])
 
 
-def write_index(run: Run, split: Split, teachers: int, unit: str) -> None:
-    """Note beside the votes what they are about."""
+def write_index(run: Run, split: Split, teachers: int, unit: str, token: str) -> None:
+    """Note beside the votes what they are about, and the word that every vote file of this run carries."""
     names = {"ids": [str(name) for name in split.public.ids], "label_names": list(split.label_names)}
-    write_json(run.private / "queries.json", names | {"teachers": teachers, "unit": unit}, mode=0o600)
+    write_json(run.private / "queries.json", names | {"teachers": teachers, "unit": unit, "token": token}, mode=0o600)
 
 
 def positions(wanted: np.ndarray, ids: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Networks by name: K logits, weights from the seed alone or from public files, mistakes told in a sentence."""
 
+import shutil
 import urllib.error
 
 import numpy as np
@@ -9,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from pate.errors import DataError, PateError, SettingError
-from pate.models import MEAN, STD, Network, find_head, new_head, prepare, start_from_rates
+from pate.models import MEAN, STD, Network, find_head, half, new_head, prepare, start_from_rates
 
 PICTURE = (32, 32, 3)
 # One of each family, the smallest that is quick to make.
@@ -206,6 +207,20 @@ def test_an_untrained_network_says_how_frequent_labels_are():
     model = Network("linear").build(3, 0, (4,))
     start_from_rates(model, rates)
     assert torch.allclose(model(torch.zeros(1, 4)).sigmoid(), rates)
+
+
+def test_half_precision_is_for_gpus():
+    x = torch.ones(2, 3)
+    with half("cpu", "bfloat16"):
+        assert (x @ x.T).dtype == torch.float32
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_compiled_network_is_the_same_network():
+    plain, compiled = (Network("small_mlp", compile=word).build(3, 0, (8,)).eval() for word in (False, True))
+    x = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+    assert same(plain, compiled) and torch.allclose(plain(x), compiled(x), atol=1e-5)
 
 
 def test_batch_mates_do_not_matter_to_small_cnn():

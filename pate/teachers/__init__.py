@@ -1,7 +1,22 @@
-"""The teacher factory: settings, one teacher's training, the pool of devices, and all teachers together."""
+"""The teacher factory: settings, one teacher's training, the engines that run it, and all teachers together."""
 
+from pate.teachers.estimate import Estimate, estimate_teachers
 from pate.teachers.factory import Summary, train_teachers
+from pate.teachers.features import View, on_features
 from pate.teachers.pool import Mapped, Pool, Result, find_devices
-from pate.teachers.settings import Teachers
+from pate.teachers.settings import Ray, Teachers
 
-__all__ = ["Mapped", "Pool", "Result", "Summary", "Teachers", "find_devices", "train_teachers"]
+__all__ = [
+    "Estimate",
+    "Mapped",
+    "Pool",
+    "Ray",
+    "Result",
+    "Summary",
+    "Teachers",
+    "View",
+    "estimate_teachers",
+    "find_devices",
+    "on_features",
+    "train_teachers",
+]

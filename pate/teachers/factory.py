@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +14,19 @@ from tqdm import tqdm
 
 from pate.ballots import write_index
 from pate.data.records import Array, Records, Source, Split
-from pate.errors import PateError
+from pate.errors import PateError, require
 from pate.partition import partition, sizes
 from pate.runs import Run, private_folder, write_json
-from pate.teachers.pool import Mapped, Pool, Result
-from pate.teachers.settings import Teachers
+from pate.teachers.arrays import as_file, fingerprint
+from pate.teachers.features import Engine, feature_files, missing_chunks
+from pate.teachers.pool import Pool, Result
+from pate.teachers.settings import Ray, Teachers
 from pate.votes import VoteStore
 
 if TYPE_CHECKING:  # the parent leaves torch to its processes as long as it can
     from pate.models import Network
 
-SPEED_ONLY = ("engine", "slots_per_device")  # settings that change no vote and may differ from rerun to rerun
+SPEED_ONLY = ("engine", "slots_per_device", "shard", "estimate")  # change no vote, may differ from rerun to rerun
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,22 @@ class Summary:
     """What one call did.
 
     Attributes:
-        teachers: T; trained: how many of them by this call; retried: how many lost a process on the way.
+        teachers: T; voted: how many have, fewer than T while other shards are at work.
+        trained: how many by this call; retried: how many lost a process on the way.
         sizes: how many records the parts have (min, median, max, mean).
         accuracies: of the teachers trained by this call, on their own records. Private.
         images_per_second: pictures (or rows) that went through training, over the whole call.
+        backbone_seconds: of CPU, over all processes, that a frozen backbone took; 0 without one.
     """
 
     teachers: int
+    voted: int
     trained: int
     retried: int
     sizes: dict[str, float]
     accuracies: tuple[float, ...]
     images_per_second: float
+    backbone_seconds: float
     seconds: float
 
     def __str__(self) -> str:
@@ -53,12 +57,16 @@ class Summary:
         text = (
             f"{self.teachers} teachers of {part['min']} to {part['max']} records (median {part['median']:g}) have voted"
         )
+        if self.voted < self.teachers:
+            text = f"{self.voted} of {text}; the others are for other shards"
         if not self.trained:
             return f"{text}; nothing was left to do"
+        backbone = f" (backbone {self.backbone_seconds:.0f} s of CPU)" if self.backbone_seconds else ""
         low, middle, high = np.percentile(self.accuracies, (0, 50, 100))
         return (
             f"{text}; {self.trained} trained now ({self.retried} retried) in {self.seconds:.1f} s, "
-            f"{self.images_per_second:,.0f} images/s, training accuracy {low:.3f} to {high:.3f} (median {middle:.3f})"
+            f"{self.images_per_second:,.0f} images/s{backbone}, "
+            f"training accuracy {low:.3f} to {high:.3f} (median {middle:.3f})"
         )
 
 
@@ -70,6 +78,7 @@ def train_teachers(
     *,
     devices: str = "auto",
     seed: int = 0,
+    ray: Ray = Ray(),  # noqa: B008 - frozen
 ) -> Summary:
     """Train every teacher that has not voted yet, and store its votes on the public records.
 
@@ -77,32 +86,76 @@ def train_teachers(
     depend on its own records, the public records, the settings and (seed, teacher); on nothing else.
 
     Args:
-        run: its private folder gets votes/, partition.json, queries.json, tensorboard/ and, if wanted, teachers/.
+        run: its private folder gets votes/, partition.json, queries.json, tensorboard/ and, if wanted, teachers/; in
+            heads mode also features/ (of the public records).
         data: a data set, or settings that can load one.
         devices: see `find_devices`.
+        ray: where Ray is, for teachers.engine=ray.
 
     Raises:
         RunChanged: the run was begun with other settings or other data.
         PateError: some teachers failed; all others have voted.
     """
+    require(not teachers.estimate, "teachers.estimate", "false here; train_teachers.py estimates", True)
     began = time.perf_counter()
+    plan = make_plan(data, network, teachers, seed)
+    engine = make_engine(teachers, devices, ray)
+    run.create().settle("teachers", plan.settings)
+    write_json(run.private / "partition.json", {"sizes": [len(part) for part in plan.parts]}, mode=0o600)
+    write_index(run, plan.split, teachers.count, teachers.unit, plan.token)
+    store = plan.store(run)
+    jobs = [plan.job(teacher) for teacher in store.missing(plan.token) if teachers.mine(teacher)]
+    with closing(engine):
+        results, seconds = run_jobs(run, plan, store, jobs, engine) if jobs else ([], 0.0)
+    refuse_failures(results, jobs)
+    left = len(store.missing(plan.token))
+    if not left:  # then no other shard is at work either
+        store.sweep()
+        shutil.rmtree(run.private / "mapped", ignore_errors=True)
+    return _summary(plan, results, jobs, left, seconds, time.perf_counter() - began)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is decided before any work: data, parts, and the settings that decide the votes."""
+
+    split: Split
+    network: "Network"
+    teachers: Teachers
+    seed: int
+    parts: list[Array]
+    settings: dict[str, Any]
+
+    @property
+    def token(self) -> str:
+        """All settings as one word."""
+        return hashlib.blake2b(json.dumps(self.settings, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    def store(self, run: Run) -> VoteStore:
+        """Where a run keeps its votes."""
+        folder = (run.private / "votes").absolute()
+        return VoteStore(folder, self.teachers.count, len(self.split.public), self.split.num_labels)
+
+    def job(self, teacher: int) -> dict[str, Any]:
+        """What a process must know to train one teacher."""
+        return {"teacher": teacher, "index": self.parts[teacher]}
+
+
+def make_plan(data: Split | Source, network: "Network", teachers: Teachers, seed: int) -> Plan:
+    """Load, divide, and try the network once: a mistake shows before any work."""
     split = data if isinstance(data, Split) else data.load()
     parts = _parts(split.private, teachers)
-    settings = _settings(split, network, teachers, seed)
-    network.build(split.num_labels, seed, split.private.inputs.shape[1:])  # a mistake in it shows before any work
-    pool = Pool(devices, teachers.slots_per_device)
-    run.create().settle("teachers", settings)
-    write_json(run.private / "partition.json", {"sizes": [len(part) for part in parts]}, mode=0o600)
-    write_index(run, split, teachers.count, teachers.unit)
-    store = VoteStore(run.private / "votes", teachers.count, len(split.public), split.num_labels)
-    token = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
-    jobs = [{"teacher": teacher, "index": parts[teacher]} for teacher in store.missing(token)]
-    shared = {"network": network, "settings": teachers, "seed": seed, "store": store, "token": token}
-    results = _run(run, split, shared, jobs, pool) if jobs else []
-    _refuse_failures(results, jobs)
-    store.sweep()
-    shutil.rmtree(run.private / "mapped", ignore_errors=True)
-    return _summary(results, parts, jobs, teachers.epochs, time.perf_counter() - began)
+    network.build(split.num_labels, seed, split.private.inputs.shape[1:])
+    return Plan(split, network, teachers, seed, parts, _settings(split, network, teachers, seed))
+
+
+def make_engine(teachers: Teachers, devices: str, ray: Ray) -> Engine:
+    """What runs the jobs."""
+    if teachers.engine == "local":
+        return Pool(devices, teachers.slots_per_device)
+    from pate.teachers.cluster import RayPool
+
+    return RayPool(ray, devices, teachers.slots_per_device)
 
 
 def _parts(private: Records, teachers: Teachers) -> list[Array]:
@@ -122,34 +175,46 @@ def _settings(split: Split, network: "Network", teachers: Teachers, seed: int) -
     return {"teachers": chosen, "model": asdict(network), "seed": seed} | data
 
 
-def fingerprint(*arrays: Array) -> str:
-    """A short hash of arrays; of a memory-mapped one, which has been checked as a file, only some 256 rows."""
-    found = hashlib.blake2b(digest_size=8)
-    for array in arrays:
-        found.update(f"{array.dtype.kind} {array.shape} ".encode())
-        sample = array[:: max(1, len(array) // 256)] if isinstance(array, np.memmap) else array
-        text = sample.dtype.kind in "UO"
-        found.update("\0".join(map(str, sample)).encode() if text else np.ascontiguousarray(sample).view(np.uint8).data)
-    return found.hexdigest()
+def run_jobs(
+    run: Run, plan: Plan, store: VoteStore, jobs: list[dict[str, Any]], engine: Engine
+) -> tuple[list[Result], float]:
+    """Every job through the engine, with one bar and TensorBoard beside it; and the backbone's CPU seconds.
 
-
-def _run(run: Run, split: Split, shared: dict[str, Any], jobs: list[dict[str, Any]], pool: Pool) -> list[Result]:
-    """Every job through the pool, with one bar and TensorBoard beside it; the arrays go to the processes as files."""
-    arrays = {"inputs": split.private.inputs, "labels": split.private.labels, "queries": split.public.inputs}
-    folder = private_folder(run.private / "mapped")
-    shared = shared | {name: Mapped(_as_file(array, folder)) for name, array in arrays.items()}
-    count, keep = shared["settings"].count, shared["settings"].keep_checkpoints
-    shared["checkpoints"] = private_folder(run.private / "teachers") if keep else None
+    In heads mode the queries' features come first, as far as they are not there yet.
+    """
+    shared, chunks = _shared(run, plan, store)
     results: list[Result] = []
-    with tqdm(total=count, initial=count - len(jobs), desc="teachers", unit="teacher") as bar, _Board(run) as board:
-        for result in pool.run("pate.teachers.training:teach", shared, jobs):
-            results.append(result)
-            board.add(jobs[result.index]["teacher"], result)
-            bar.set_postfix_str(
-                f"accuracy {board.mean:.3f}, {pool.busy} of {len(pool.slots)} slots busy", refresh=False
-            )
+    seconds = 0.0
+    with tqdm(total=len(jobs), desc="teachers", unit="teacher") as bar, _Board(run) as board:
+        for result in engine.run("pate.teachers.jobs:work", shared, chunks + jobs, first=len(chunks)):
+            if result.index < len(chunks):
+                seconds += result.value()
+                continue
+            results.append(replace(result, index=result.index - len(chunks)))
+            board.add(jobs[results[-1].index]["teacher"], result)
+            words = f"accuracy {board.mean:.3f}, {engine.busy} of {len(engine.slots)} slots busy"
+            bar.set_postfix_str(words, refresh=False)
             bar.update()
-    return results
+    return results, seconds + sum(r.outcome.get("backbone_seconds", 0.0) for r in results if r.error is None)
+
+
+def _shared(run: Run, plan: Plan, store: VoteStore) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What all jobs share, arrays as files; and the jobs that come before the teachers."""
+    folder, settings, split = private_folder(run.private / "mapped"), plan.teachers, plan.split
+    arrays = {"inputs": split.private.inputs, "labels": split.private.labels, "public": split.public.inputs}
+    shared: dict[str, Any] = {
+        "network": plan.network,
+        "settings": settings,
+        "seed": plan.seed,
+        "store": store,
+        "token": plan.token,
+    }
+    shared |= {name: as_file(array, folder) for name, array in arrays.items()}
+    shared["checkpoints"] = private_folder(run.private / "teachers").absolute() if settings.keep_checkpoints else None
+    if settings.mode == "finetune":
+        return shared, []
+    files = feature_files(split.public.inputs, plan.network, settings, run.private / "features")
+    return shared | {"features": tuple(files.values())}, missing_chunks(files)
 
 
 class _Board:
@@ -158,7 +223,8 @@ class _Board:
     def __init__(self, run: Run) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(private_folder(run.private / "tensorboard")))
+        self.folder = private_folder(run.private / "tensorboard")
+        self.writer = SummaryWriter(str(self.folder))
         self.accuracies: list[float] = []
 
     @property
@@ -180,25 +246,11 @@ class _Board:
         if self.accuracies:
             self.writer.add_histogram("teachers/accuracy", np.array(self.accuracies), len(self.accuracies))
         self.writer.close()
+        for path in self.folder.iterdir():
+            path.chmod(0o600)
 
 
-def _as_file(array: Array, folder: Path) -> Path:
-    """An array as a `.npy` file: the one it is mapped from, or one written here, named by its content."""
-    if isinstance(array, np.memmap) and array.filename and Path(array.filename).suffix == ".npy":
-        whole = np.load(array.filename, mmap_mode="r")
-        if (whole.shape, whole.dtype, whole.strides) == (array.shape, array.dtype, array.strides):
-            return Path(array.filename)
-    path = folder / f"{fingerprint(np.asarray(array))}.npy"
-    if not path.exists():
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
-            np.save(file, array, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(file.name).replace(path)
-    return path
-
-
-def _refuse_failures(results: Sequence[Result], jobs: Sequence[Mapping[str, Any]]) -> None:
+def refuse_failures(results: Sequence[Result], jobs: Sequence[Mapping[str, Any]]) -> None:
     """Name the teachers that could not be trained."""
     failed = {jobs[result.index]["teacher"]: result.error for result in results if result.error is not None}
     if failed:
@@ -208,10 +260,23 @@ def _refuse_failures(results: Sequence[Result], jobs: Sequence[Mapping[str, Any]
 
 
 def _summary(
-    results: Sequence[Result], parts: list[Array], jobs: Sequence[Mapping[str, Any]], epochs: int, seconds: float
+    plan: Plan,
+    results: Sequence[Result],
+    jobs: Sequence[Mapping[str, Any]],
+    left: int,
+    backbone_seconds: float,
+    seconds: float,
 ) -> Summary:
     """What was done, in numbers."""
-    images = epochs * sum(len(job["index"]) for job in jobs)
-    retried = sum(result.attempts > 1 for result in results)
-    accuracies = tuple(result.outcome["accuracy"] for result in results)
-    return Summary(len(parts), len(jobs), retried, sizes(parts), accuracies, images / seconds, seconds)
+    passes = plan.teachers.epochs if plan.teachers.mode == "finetune" else 1
+    return Summary(
+        teachers=len(plan.parts),
+        voted=len(plan.parts) - left,
+        trained=len(jobs),
+        retried=sum(result.attempts > 1 for result in results),
+        sizes=sizes(plan.parts),
+        accuracies=tuple(result.outcome["accuracy"] for result in results),
+        images_per_second=passes * sum(len(job["index"]) for job in jobs) / seconds,
+        backbone_seconds=backbone_seconds,
+        seconds=seconds,
+    )

@@ -38,9 +38,16 @@ class JobFailed(PateError):
 
 @dataclass(frozen=True)
 class Mapped:
-    """A `.npy` file among the shared values; each process sees it as a read-only memory-mapped array."""
+    """Rows of a `.npy` file among the shared values; each process sees them as a read-only memory-mapped array."""
 
     path: Path
+    start: int = 0
+    stop: int | None = None
+
+    def open(self) -> np.ndarray:
+        """Map it."""
+        rows: np.ndarray = np.load(self.path, mmap_mode="r", allow_pickle=False)[self.start : self.stop]
+        return rows
 
 
 @dataclass(frozen=True)
@@ -127,7 +134,9 @@ class Pool:
         """How many slots are at work now."""
         return sum(worker.job is not None for worker in self.workers)
 
-    def run(self, function: str, shared: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]]) -> Iterator[Result]:
+    def run(
+        self, function: str, shared: Mapping[str, Any], jobs: Sequence[Mapping[str, Any]], first: int = 0
+    ) -> Iterator[Result]:
         """Call `function(shared, job, device)` for every job; results come as they are ready.
 
         A job whose process dies is given to a new one, at most 3 times in all; then it is reported and the rest
@@ -138,12 +147,13 @@ class Pool:
             function: `module:name`; imported by the processes only. It sees its device as cpu or cuda:0.
             shared: sent to each process once, so keep it small: large arrays go as `Mapped` files.
             jobs: one mapping each.
+            first: so many jobs of the list have all ended before any other begins.
 
         Raises:
             PateError: processes cannot start at all.
         """
-        call = _Call(function, dict(shared), self.initializer)
-        todo = _Todo(jobs, patience=ATTEMPTS * len(self.slots))
+        call = Call(function, dict(shared), self.initializer)
+        todo = _Todo(jobs, first, patience=ATTEMPTS * len(self.slots))
         try:
             for device in self.slots[: len(jobs)]:
                 self.workers.append(_start(device, call))
@@ -154,16 +164,19 @@ class Pool:
         finally:
             self._stop()
 
+    def close(self) -> None:
+        """Nothing is left running between runs; there is nothing to close."""
+
     def _hand_out(self, todo: "_Todo") -> None:
         """Give a job to each worker that is ready and has none."""
         for worker in self.workers:
-            if worker.ready and worker.job is None and todo.waiting:
+            if worker.ready and worker.job is None and todo.may_begin:
                 worker.job, worker.since = todo.waiting.popleft(), time.perf_counter()
                 todo.attempts[worker.job] += 1
                 with suppress(OSError):  # it has just died, which _collect will notice
                     worker.pipe.send(dict(todo.jobs[worker.job]))
 
-    def _collect(self, call: "_Call", todo: "_Todo") -> Iterator[Result]:
+    def _collect(self, call: "Call", todo: "_Todo") -> Iterator[Result]:
         """Wait until some worker speaks or dies; replace the dead while jobs wait."""
         heard = set(wait([end for worker in self.workers for end in worker.ends]))
         for worker in [each for each in self.workers if heard.intersection(each.ends)]:
@@ -227,9 +240,15 @@ class _Worker:
 class _Todo:
     """The jobs: which wait, how often each was given out, how many have no result yet."""
 
-    def __init__(self, jobs: Sequence[Mapping[str, Any]], patience: int) -> None:
+    def __init__(self, jobs: Sequence[Mapping[str, Any]], first: int, patience: int) -> None:
         self.jobs, self.waiting, self.attempts = jobs, deque(range(len(jobs))), [0] * len(jobs)
         self.open, self.patience, self.false_starts = len(jobs), patience, 0
+        self.first, self.first_open = first, first
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether the next job may be given out: it is one of the first, or these have all ended."""
+        return bool(self.waiting) and (self.waiting[0] < self.first or not self.first_open)
 
     def understand(self, worker: _Worker, word: str, content: Any) -> Iterator[Result]:
         """A worker is ready, cannot work at all, or has done its job, well or badly."""
@@ -261,11 +280,12 @@ class _Todo:
         if job is None:
             raise RuntimeError("a worker answered without having a job")
         self.open -= 1
+        self.first_open -= job < self.first
         return Result(job, outcome, error, self.attempts[job], time.perf_counter() - worker.since, worker.device)
 
 
 @dataclass(frozen=True)
-class _Call:
+class Call:
     """What every process is told once."""
 
     function: str
@@ -276,7 +296,7 @@ class _Call:
         """The function, with what is shared; arrays are mapped."""
         if self.initializer is not None:
             _find(self.initializer)(device)
-        shared = {key: np.load(v.path, mmap_mode="r") if isinstance(v, Mapped) else v for key, v in self.shared.items()}
+        shared = {key: value.open() if isinstance(value, Mapped) else value for key, value in self.shared.items()}
         return functools.partial(_find(self.function), shared, device=device)
 
 
@@ -285,7 +305,7 @@ def _find(name: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _start(device: str, call: _Call) -> _Worker:
+def _start(device: str, call: Call) -> _Worker:
     """A new process for a slot."""
     ours, theirs = SPAWN.Pipe()
     process = SPAWN.Process(target=_work, args=(theirs, call), daemon=True)
@@ -324,21 +344,21 @@ def _visible(device: str) -> str:
     return chosen[int(index)] if int(index) < len(chosen) else index
 
 
-def _work(pipe: Connection, call: _Call) -> None:
+def _work(pipe: Connection, call: Call) -> None:
     """A process's life: load once, then jobs until the pipe closes."""
     _follow_parent()
     device = "cuda:0" if os.environ["CUDA_VISIBLE_DEVICES"] else "cpu"
-    word, function = _attempt(functools.partial(call.load, device))
+    word, function = attempt(functools.partial(call.load, device))
     if word == "error":
         pipe.send(("broken", function))
         return
     pipe.send(("ready", None))
     with suppress(EOFError):
         while True:
-            _answer(pipe, *_attempt(functools.partial(function, pipe.recv())))
+            _answer(pipe, *attempt(functools.partial(function, pipe.recv())))
 
 
-def _attempt(action: Callable[[], Any]) -> tuple[str, Any]:
+def attempt(action: Callable[[], Any]) -> tuple[str, Any]:
     """What an action gives, or one sentence about why it does not."""
     try:
         return "value", action()
@@ -352,7 +372,7 @@ def _attempt(action: Callable[[], Any]) -> tuple[str, Any]:
 
 def _answer(pipe: Connection, word: str, content: Any) -> None:
     """Send an answer; one that cannot travel becomes an error that can."""
-    sent, problem = _attempt(functools.partial(pipe.send, (word, content)))
+    sent, problem = attempt(functools.partial(pipe.send, (word, content)))
     if sent == "error":
         pipe.send(("error", problem))
 

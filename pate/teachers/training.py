@@ -2,10 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +11,7 @@ from torch import Tensor, nn
 
 from pate.data.records import Array, Records
 from pate.errors import PateError
-from pate.models import Network, prepare, start_from_rates
+from pate.models import Network, alone, half, prepare, start_from_rates
 from pate.runs import write_bytes
 from pate.teachers.settings import Teachers
 
@@ -51,7 +49,7 @@ def train_teacher(
         (N, K) bool, true where a logit is positive; and loss, accuracy (both on its own records), images_per_second.
     """
     start, order, layers = np.random.SeedSequence(seed, spawn_key=(teacher,)).generate_state(3, np.uint64).tolist()
-    with _alone(device, layers):
+    with alone(device, layers):
         model = network.build(num_labels, start, records.inputs.shape[1:]).to(device)
         stats = _fit(model, records, network, settings, device, order, on_step)
         if not math.isfinite(stats["loss"]):
@@ -59,44 +57,8 @@ def train_teacher(
             raise PateError(f"teacher {teacher} diverged: use a smaller teachers.learning_rate than {rate}")
         stats["accuracy"] = float((_vote(model, records.inputs, network, settings, device) == records.labels).mean())
         if checkpoint is not None:
-            _save(model, checkpoint)
+            save_weights(model.state_dict(), checkpoint)
         return _vote(model, queries_inputs, network, settings, device), stats
-
-
-def teach(shared: Mapping[str, Any], job: Mapping[str, Any], device: str) -> Stats:
-    """The pool's job: one teacher's records out of the mapped arrays, its votes into the store, statistics back."""
-    teacher, index, folder = job["teacher"], job["index"], shared["checkpoints"]
-    names = index.astype(str)
-    votes, stats = train_teacher(
-        Records(shared["inputs"][index], shared["labels"][index], names, names),
-        shared["queries"],
-        shared["network"],
-        shared["settings"],
-        shared["labels"].shape[1],
-        shared["seed"],
-        teacher,
-        device,
-        checkpoint=folder and folder / f"teacher-{teacher:05d}.safetensors",
-    )
-    shared["store"].save(teacher, votes, shared["token"])
-    return stats
-
-
-@contextmanager
-def _alone(device: str, seed: int) -> Iterator[None]:
-    """One thread, deterministic kernels, and a random state of its own for layers that draw (dropout)."""
-    cuda = [torch.device(device)] if device.startswith("cuda") else []
-    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    cudnn = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True)
-    with torch.random.fork_rng(devices=cuda), cudnn:
-        (torch.manual_seed if cuda else torch.default_generator.manual_seed)(seed)
-        torch.set_num_threads(1)
-        torch.use_deterministic_algorithms(bool(cuda) or strict, warn_only=True)  # one CPU thread is deterministic
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
-            torch.use_deterministic_algorithms(strict)
 
 
 def _fit(
@@ -118,14 +80,17 @@ def _fit(
         model.parameters(), settings.learning_rate, weight_decay=settings.weight_decay, fused=True
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _pace(step, steps))
+    scaler = torch.amp.GradScaler("cuda", enabled=device.startswith("cuda") and settings.precision == "float16")
     model.train()
     losses: list[Tensor] = []
     for index in (batch.to(device) for _ in range(settings.epochs) for batch in _epoch(count, settings, draw)):
         x, y = _vary(prepare(inputs[index], network, device), labels[index], settings, draw)
-        loss = loss_of(model(x), y)
+        with half(device, settings.precision):
+            loss = loss_of(model(x), y)
         optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
         schedule.step()
         losses.append(loss.detach())
         if on_step is not None:
@@ -184,15 +149,16 @@ def _vote(model: nn.Module, inputs: Array, network: Network, settings: Teachers,
     rows = []
     for start in range(0, len(inputs), settings.batch_size):
         x = prepare(inputs[start : start + settings.batch_size], network, device)
-        logits = model(x)
-        if settings.augment and x.ndim == 4:
-            logits = logits + model(x.flip(3))
+        with half(device, settings.precision):
+            logits = model(x)
+            if settings.augment and x.ndim == 4:
+                logits = logits + model(x.flip(3))
         rows.append((logits > 0).cpu())
     return torch.cat(rows).numpy()
 
 
-def _save(model: nn.Module, path: Path) -> None:
-    """The weights, whole or absent, for the owner's eyes."""
+def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Tensors in a file, whole or absent, for the owner's eyes."""
     from safetensors.torch import save
 
-    write_bytes(path, save({name: value.contiguous() for name, value in model.state_dict().items()}), mode=0o600)
+    write_bytes(path, save({name: value.contiguous() for name, value in weights.items()}), mode=0o600)

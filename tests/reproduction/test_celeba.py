@@ -128,7 +128,7 @@ def make_run(folder, faces=30, teachers=12):
     records = Records(images, labels, np.array(names), np.arange(faces).astype(str))
     run = Run(folder / "runs", "tiny").create()
     split = Split(records.take(np.arange(20)), records.take(asked), records.take(asked), ("A", "B", "C", "D"))
-    write_index(run, split, teachers, "record")
+    write_index(run, split, teachers, "record", "token")
     store = VoteStore(run.private / "votes", teachers, 10, 4)
     for teacher in range(teachers):
         store.save(teacher, labels[asked], "token")

@@ -69,3 +69,12 @@ def linger(shared, job, device):
             return job["number"]
         time.sleep(0.01)
     raise TimeoutError
+
+
+def count_done(shared, job, device):
+    """How many jobs had ended when this one began."""
+    folder = Path(shared["folder"])
+    done = len(list(folder.iterdir()))
+    time.sleep(0.1 * (job["number"] == 1))
+    (folder / str(job["number"])).touch()
+    return done

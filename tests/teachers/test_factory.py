@@ -1,6 +1,5 @@
 """The factory: the same votes whoever computes them, in whatever order, whatever is killed; nothing done twice."""
 
-import importlib
 import json
 import multiprocessing
 import os
@@ -15,15 +14,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from pate.ballots import Ballots
 from pate.data.faces import Faces
+from pate.data.folder import Folder
 from pate.data.records import Records, Split
-from pate.errors import PateError, RunChanged, SettingError
+from pate.errors import DataError, PateError, RunChanged, SettingError
 from pate.models import Network
 from pate.partition import partition
 from pate.runs import Run
-from pate.teachers import Mapped, Pool, Result, Teachers, train_teachers
+from pate.teachers import Pool, Teachers, train_teachers
+from pate.teachers.arrays import as_file
 from pate.teachers.training import train_teacher
 from pate.votes import VoteStore
 
@@ -62,23 +64,6 @@ def in_this_process(split, teachers=TEACHERS, network=None, seed=0):
     )
 
 
-@pytest.fixture
-def one_process(monkeypatch):
-    """The pool's jobs in this process: the same function on the same files, without the seconds a start takes."""
-
-    def run(pool, function, shared, jobs):
-        module, name = function.split(":")
-        job_of = getattr(importlib.import_module(module), name)
-        mapped = {k: np.load(v.path, mmap_mode="r") if isinstance(v, Mapped) else v for k, v in shared.items()}
-        for index, job in enumerate(jobs):
-            try:
-                yield Result(index, job_of(mapped, job, "cpu"), None, 1, 0.0, "cpu")
-            except PateError as error:
-                yield Result(index, None, error, 1, 0.0, "cpu")
-
-    monkeypatch.setattr(Pool, "run", run)
-
-
 def votes_of(run, shape=SHAPE):
     return VoteStore(run.private / "votes", *shape).load()
 
@@ -91,17 +76,29 @@ def eventually(condition, seconds=60.0):
     return False
 
 
-def test_a_run_from_start_to_end(split, reference, tmp_path, monkeypatch, capsys):
-    run = Run(tmp_path, "a")
+def kill_a_worker(run, killed):
+    """As soon as one teacher has voted."""
+    assert eventually(lambda: list((run.private / "votes").glob("teacher-*")))
+    victim = multiprocessing.active_children()[0]
+    os.kill(victim.pid, signal.SIGKILL)
+    killed.append(victim.pid)
+
+
+def test_a_run_from_start_to_end_in_which_a_worker_is_killed(split, reference, tmp_path, monkeypatch, capsys):
+    run, killed = Run(tmp_path, "a"), []
+    killer = threading.Thread(target=kill_a_worker, args=(run, killed))
+    killer.start()
     summary = train_teachers(run, split, Network(), TEACHERS, devices="cpu")
-    assert np.array_equal(votes_of(run), reference)
+    killer.join()
+    assert len(killed) == 1 and np.array_equal(votes_of(run), reference)
     names = {path.name for path in run.private.iterdir()}
     assert names == {"manifest.json", "partition.json", "queries.json", "tensorboard", "votes"}  # no arrays are left
     assert stat.S_IMODE((run.private / "partition.json").stat().st_mode) == 0o600
     assert sum(json.loads((run.private / "partition.json").read_text())["sizes"]) == 160
     assert list((run.private / "tensorboard").glob("events.*")) and not list(run.release.iterdir())
-    assert (summary.teachers, summary.trained, summary.retried) == (8, 8, 0) and len(summary.accuracies) == 8
-    assert "8 teachers of" in str(summary) and "8 trained now (0 retried)" in str(summary)
+    assert (summary.teachers, summary.voted, summary.trained) == (8, 8, 8) and len(summary.accuracies) == 8
+    assert summary.retried <= 1  # none, if the worker had no teacher at that moment
+    assert "8 teachers of" in str(summary) and f"8 trained now ({summary.retried} retried)" in str(summary)
     assert np.array_equal(Ballots.load(run).votes, reference)
     assert "teachers: 100%" in capsys.readouterr().err
 
@@ -158,25 +155,9 @@ def test_the_order_of_the_data_set_does_not_matter(split, reference, tmp_path, o
     assert np.array_equal(votes_of(run), reference)
 
 
-def test_a_worker_killed_in_the_middle_changes_nothing(split, reference, tmp_path):
-    run, killed = Run(tmp_path, "a"), []
-
-    def kill_one():
-        assert eventually(lambda: list((run.private / "votes").glob("teacher-*")))
-        victim = multiprocessing.active_children()[0]
-        os.kill(victim.pid, signal.SIGKILL)
-        killed.append(victim.pid)
-
-    killer = threading.Thread(target=kill_one)
-    killer.start()
-    summary = train_teachers(run, split, Network(), TEACHERS, devices="cpu")
-    killer.join()
-    assert killed and summary.trained == 8
-    assert np.array_equal(votes_of(run), reference)
-
-
 SCRIPT = """
 from pate.data.faces import Faces
+from pate.data.folder import Folder
 from pate.models import Network
 from pate.runs import Run
 from pate.teachers import Teachers, train_teachers
@@ -186,7 +167,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_the_parent_killed_in_the_middle_leaves_no_process_and_loses_nothing(split, reference, tmp_path):
+def test_the_parent_killed_in_the_middle_leaves_no_process_and_loses_nothing(reference, tmp_path, one_process):
     path, votes = tmp_path / "script.py", tmp_path / "a" / "private" / "votes"
     path.write_text(SCRIPT.format(root=str(tmp_path), data=DATA, teachers=TEACHERS))
     parent = subprocess.Popen([sys.executable, str(path)], stderr=subprocess.PIPE, start_new_session=True)
@@ -195,7 +176,7 @@ def test_the_parent_killed_in_the_middle_leaves_no_process_and_loses_nothing(spl
     parent.communicate()  # returns when everybody who could write there is gone
     assert eventually(lambda: not processes_of_session(parent.pid), 5)
     done = len(list(votes.glob("teacher-*")))
-    one_slot = replace(TEACHERS, slots_per_device=1)  # another number of workers, the same votes
+    one_slot = replace(TEACHERS, slots_per_device=1)  # another number of slots is the same run
     summary = train_teachers(Run(tmp_path, "a"), DATA, Network(), one_slot, devices="cpu")
     assert 1 <= done < 8 and summary.trained == 8 - done
     assert np.array_equal(votes_of(Run(tmp_path, "a")), reference)
@@ -251,6 +232,25 @@ def tables(count=60, queries=5):
     return Split(records(count, "private"), records(queries, "public"), records(2, "test"), ("a", "b"))
 
 
+def test_pictures_that_do_not_decode_are_left_out_on_request(tmp_path, one_process, caplog):
+    rng, lines = np.random.default_rng(0), ["file,dark"]
+    for number in range(60):
+        dark = number % 2
+        Image.fromarray(rng.integers(0, 256 - 150 * dark, (16, 16, 3), np.uint8)).save(tmp_path / f"{number:02d}.png")
+        lines.append(f"{number:02d}.png,{dark}")
+    (tmp_path / "labels.csv").write_text("\n".join(lines))
+    (tmp_path / "07.png").write_bytes((tmp_path / "07.png").read_bytes()[:200])
+    data = Folder(str(tmp_path), size=16, public=10, test=4, cache=str(tmp_path / "cache"), workers=1)
+    teachers, run = Teachers(count=3, epochs=2), Run(tmp_path / "runs", "a")
+    with pytest.raises(DataError, match=r"07.png does not decode .*data.on_bad_image=skip"):
+        train_teachers(run, data, Network(), teachers, devices="cpu")
+    assert not run.folder.exists()  # before any training
+    summary = train_teachers(run, replace(data, on_bad_image="skip"), Network(), teachers, devices="cpu")
+    assert summary.voted == 3 and "left out 1 images that do not decode: 07.png" in caplog.text
+    index = json.loads((run.private / "queries.json").read_text())
+    assert sum(json.loads((run.private / "partition.json").read_text())["sizes"]) + len(index["ids"]) + 4 == 59
+
+
 def test_a_teacher_that_fails_is_named_and_the_others_vote(tmp_path, one_process):
     split, settings = tables(), Teachers(count=4, epochs=2)
     split.private.inputs[partition(split.private, 4, "record", "pate")[2][0]] = np.nan
@@ -261,16 +261,43 @@ def test_a_teacher_that_fails_is_named_and_the_others_vote(tmp_path, one_process
 
 
 def test_memory_mapped_inputs_are_not_copied(tmp_path):
-    from pate.teachers.factory import _as_file
-
     values = np.arange(60, dtype=np.uint8).reshape(5, 12)
     np.save(tmp_path / "cache.npy", values)
     mapped = np.load(tmp_path / "cache.npy", mmap_mode="r")
-    assert _as_file(mapped, tmp_path) == tmp_path / "cache.npy"
-    for other in (mapped[1:], mapped[::-1], mapped[[0, 1, 2, 3, 4]], values + 1):  # not the file as a whole
-        copy = _as_file(other, tmp_path)
-        assert copy != tmp_path / "cache.npy" and np.array_equal(np.load(copy), other)
-        assert stat.S_IMODE(copy.stat().st_mode) == 0o600 and _as_file(other, tmp_path) == copy
+    for rows in (mapped, mapped[1:], mapped[1:][1:3], mapped[:1]):  # one stretch of the file
+        found = as_file(rows, tmp_path)
+        assert found.path == tmp_path / "cache.npy" and np.array_equal(found.open(), rows)
+    for other in (mapped[::-1], mapped[::2], mapped[:, 3:], mapped[[0, 1, 2, 3, 4]], values + 1):
+        copy = as_file(other, tmp_path)
+        assert copy.path != tmp_path / "cache.npy" and np.array_equal(copy.open(), other)
+        assert stat.S_IMODE(copy.path.stat().st_mode) == 0o600 and as_file(other, tmp_path) == copy
+
+
+def test_shards_share_the_work_and_disturb_nobody(split, reference, tmp_path, one_process):
+    """Each trains its own; what they share on the way is removed by the one that comes last."""
+    run, shards = Run(tmp_path, "a"), [replace(TEACHERS, shard=f"{share}/3") for share in (2, 1, 3)]
+    first = train_teachers(run, split, Network(), shards[0], devices="cpu")
+    assert (first.trained, first.voted) == (3, 3) and str(first).startswith("3 of 8 teachers")
+    assert sorted(path.stem for path in (run.private / "votes").iterdir()) == [f"teacher-{t:05d}" for t in (1, 4, 7)]
+    (run.private / "votes" / ".teacher-00000.votes.abc.tmp").write_bytes(b"of a neighbour that is at work")
+    assert train_teachers(run, split, Network(), shards[1], devices="cpu").trained == 3
+    assert (run.private / "votes" / ".teacher-00000.votes.abc.tmp").exists() and (run.private / "mapped").exists()
+    last = train_teachers(run, split, Network(), shards[2], devices="cpu")
+    assert (last.trained, last.voted) == (2, 8) and not (run.private / "mapped").exists()
+    assert not list((run.private / "votes").glob(".*")) and np.array_equal(votes_of(run), reference)
+
+
+@pytest.mark.slow
+def test_shards_at_the_same_time(reference, tmp_path):
+    scripts = []
+    for share in (1, 2, 3):
+        path = tmp_path / f"script{share}.py"
+        teachers = replace(TEACHERS, shard=f"{share}/3", slots_per_device=1)
+        path.write_text(SCRIPT.format(root=str(tmp_path), data=DATA, teachers=teachers))
+        scripts.append(subprocess.Popen([sys.executable, str(path)], stderr=subprocess.PIPE))
+    assert [(script.communicate()[1], script.returncode)[1] for script in scripts] == [0, 0, 0]
+    assert np.array_equal(votes_of(Run(tmp_path, "a")), reference)
+    assert not (tmp_path / "a" / "private" / "mapped").exists()
 
 
 @pytest.mark.parametrize(
@@ -279,6 +306,7 @@ def test_memory_mapped_inputs_are_not_copied(tmp_path):
         (Network("resnet5O"), TEACHERS, "model.name must be"),
         (Network(weights="absent.pth"), TEACHERS, "no file absent.pth"),
         (Network(), replace(TEACHERS, count=100), "teachers.count must be <= "),
+        (Network(), replace(TEACHERS, estimate=True), "teachers.estimate must be false here"),
     ],
 )
 def test_a_mistake_is_told_before_any_work_and_can_be_mended(split, tmp_path, network, teachers, sentence):
@@ -300,4 +328,3 @@ def test_resnet50_is_finetuned_by_the_same_code(tmp_path, one_process):
     train_teachers(run, split, Network("resnet50"), settings, devices="cpu")
     votes = votes_of(run, (2, 4, 40))
     assert votes.any() and not votes.all()
-    assert np.array_equal(votes, in_this_process(split, settings, Network("resnet50")))

@@ -86,6 +86,13 @@ def test_slots_spread_over_devices():
     assert Pool("cpu").slots == ["cpu"] * cores
 
 
+def test_the_first_jobs_have_ended_before_the_others_begin(tmp_path):
+    jobs = [{"number": number} for number in range(6)]
+    results = list(Pool(["cpu"], 2).run(f"{JOBS}:count_done", {"folder": str(tmp_path)}, jobs, first=3))
+    found = {result.index: result.value() for result in results}
+    assert all(found[index] >= 3 for index in (3, 4, 5)) and found[0] < 3
+
+
 def test_mapped_files_arrive_as_read_only_maps(tmp_path):
     values = np.arange(12).reshape(3, 4)
     np.save(tmp_path / "values.npy", values)

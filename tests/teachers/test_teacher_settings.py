@@ -29,14 +29,26 @@ def test_the_defaults_are_those_of_the_file():
         ("learning_rate", float("nan"), "> 0 and < 10"),
         ("weight_decay", -0.1, ">= 0 and < 100"),
         ("unit", "family", "one of record, person"),
-        ("mode", "heads", "finetune (the only one available)"),
-        ("engine", "ray", "local (the only one available)"),
+        ("mode", "head", "one of finetune, heads"),
+        ("engine", "slurm", "one of local, ray"),
+        ("precision", "bf16", "one of float32, bfloat16, float16"),
+        ("ridge", 0.0, "> 0 and < 1000000"),
+        ("shard", "0/4", "I/N with I from 1 to N, e.g. 3/16"),
+        ("shard", "5/4", "I/N with I from 1 to N, e.g. 3/16"),
+        ("shard", "half", "I/N with I from 1 to N, e.g. 3/16"),
     ],
 )
 def test_a_bad_value_is_a_sentence(field, value, rule):
     with pytest.raises(SettingError) as caught:
         Teachers(**{field: value})
     assert str(caught.value) == f"teachers.{field} must be {rule}, got {value!r}"
+
+
+def test_shards_are_a_partition_of_the_teachers():
+    shards = [Teachers(shard=f"{share}/16") for share in range(1, 17)]
+    assert [sum(shard.mine(teacher) for shard in shards) for teacher in range(40)] == [1] * 40
+    assert [teacher for teacher in range(40) if shards[2].mine(teacher)] == [2, 18, 34]
+    assert all(Teachers().mine(teacher) for teacher in range(9))
 
 
 def test_settings_do_not_change():
