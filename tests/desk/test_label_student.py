@@ -1,6 +1,7 @@
 """`label_student.py` as a person types it: what it prints, its exit codes, one sentence for a mistake."""
 
 import json
+import logging
 import runpy
 import signal
 import subprocess
@@ -27,6 +28,8 @@ def run(tmp_path: Path) -> Run:
 def type_(run, capsys, monkeypatch):
     """Run the script in this process, which saves a second each time; gives exit code, output and errors."""
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    # Configuring logging closes all handlers; one that another library made would close what pytest captures with.
+    monkeypatch.setattr(logging, "shutdown", lambda *_: None)
     handler = signal.getsignal(signal.SIGTERM)
 
     def typed(*words: str) -> tuple[int, str, str]:

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from pate.ballots import Ballots
+from pate.data.celeba import CelebA
 from pate.data.faces import Faces
 from pate.data.folder import Folder
 from pate.data.records import Records, Split
@@ -156,8 +157,8 @@ def test_the_order_of_the_data_set_does_not_matter(split, reference, tmp_path, o
 
 
 SCRIPT = """
+from pate.data.celeba import CelebA
 from pate.data.faces import Faces
-from pate.data.folder import Folder
 from pate.models import Network
 from pate.runs import Run
 from pate.teachers import Teachers, train_teachers
@@ -201,8 +202,9 @@ def processes_of_session(session):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
-def test_twenty_random_kills_change_nothing(tmp_path):
-    data, teachers = Faces(private=5000, public=30, test=1), Teachers(count=100, slots_per_device=2)
+def test_twenty_random_kills_change_nothing(tmp_path, shared_data):
+    data = CelebA(str(shared_data / "celeba"), size=32, cache=str(tmp_path / "cache"))
+    teachers = Teachers(count=100, slots_per_device=2)
     path, votes, rng = tmp_path / "script.py", tmp_path / "a" / "private" / "votes", np.random.default_rng(0)
     path.write_text(SCRIPT.format(root=str(tmp_path), data=data, teachers=teachers))
     kills, parent = 0, None
@@ -218,7 +220,7 @@ def test_twenty_random_kills_change_nothing(tmp_path):
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     train_teachers(Run(tmp_path, "a"), data, Network(), teachers, devices="cpu")
-    assert np.array_equal(votes_of(Run(tmp_path, "a"), (100, 30, 40)), in_this_process(data.load(), teachers))
+    assert np.array_equal(votes_of(Run(tmp_path, "a"), (100, 600, 40)), in_this_process(data.load(), teachers))
 
 
 def tables(count=60, queries=5):
