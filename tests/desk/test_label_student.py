@@ -28,8 +28,10 @@ def run(tmp_path: Path) -> Run:
 def type_(run, capsys, monkeypatch):
     """Run the script in this process, which saves a second each time; gives exit code, output and errors."""
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    # Configuring logging closes all handlers; one that another library made would close what pytest captures with.
+    # A script may configure logging as it likes; in this process that would close and silence what other tests use.
     monkeypatch.setattr(logging, "shutdown", lambda *_: None)
+    level = logging.root.level
+    heard = [each for each in logging.root.manager.loggerDict.values() if not getattr(each, "disabled", True)]
     handler = signal.getsignal(signal.SIGTERM)
 
     def typed(*words: str) -> tuple[int, str, str]:
@@ -41,6 +43,9 @@ def type_(run, capsys, monkeypatch):
             code = left.code or 0
         finally:
             signal.signal(signal.SIGTERM, handler)
+            logging.root.setLevel(level)
+            for each in heard:
+                each.disabled = False
         return code, *capsys.readouterr()
 
     return typed
