@@ -48,10 +48,9 @@ def test_every_option_composes_and_is_made(script, group, option):
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_composes_and_all_of_it_is_made(script, experiment):
     config = composed(script, f"experiment={experiment}")
-    for group in ("data", "model", "teachers", "mechanism", "student"):
-        instantiate(config[group], group)
-    for name, mechanism in config.get("mechanisms", {}).items():
-        instantiate(mechanism, name)
+    made = [instantiate(config[group], group) for group in ("data", "model", "teachers", "mechanism", "student")]
+    study = [instantiate(mechanism, name) for name, mechanism in config.get("mechanisms", {}).items()]
+    assert all(made) and len(study) == (4 if script == "compare" else 0)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

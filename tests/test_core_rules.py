@@ -52,7 +52,7 @@ def test_noise_is_drawn_in_one_place(path):
         pytest.skip("this is the place")
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("default_rng"):
-            pytest.fail(f"line {node.lineno} makes a generator")
+            assert path.name == "noise.py", f"line {node.lineno} makes a generator"
 
 
 @pytest.mark.parametrize("heavy", ["torch", "hydra", "omegaconf", "matplotlib"])
