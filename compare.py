@@ -70,6 +70,9 @@ def main(config: DictConfig) -> None:
     rows = compare(run, study, ballots, split, network, settings.student, devices=settings.devices, seed=settings.seed)
     page = report(run, study, ballots, rows, settings.data.describe(), plain)
     print(console_table(rows))
+    print(
+        "Each epsilon: one labelling, tight Rényi conversion; the report names the theorems and what all cost together."
+    )
     print(f"report: {page}")
 
 
