@@ -23,14 +23,13 @@ from pate.noise import Noise
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianCounts(Mechanism):
-    """Noisy counts, thresholded at half of the teachers; labels are post-processing of the scores."""
+class GaussianNoise(Mechanism):
+    """What all vote mechanisms with N(0, sigma^2) on the counts are set by."""
 
     num_labels: int
     sigma: float
     neighbours: Neighbours = "teacher_changed"
     num_teachers: int | None = None
-    soft: bool = True
     exact: bool = False
 
     def __post_init__(self) -> None:
@@ -38,6 +37,13 @@ class GaussianCounts(Mechanism):
         check_scale("sigma", self.sigma)
         if self.num_teachers is not None:
             check_whole("num_teachers", self.num_teachers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianCounts(GaussianNoise):
+    """Noisy counts, thresholded at half of the teachers; labels are post-processing of the scores."""
+
+    soft: bool = True
 
     @property
     @abstractmethod

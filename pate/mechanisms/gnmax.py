@@ -20,13 +20,11 @@ from pate.mechanisms.base import (
     Bools,
     Counts,
     Floats,
-    Mechanism,
     Tally,
-    check_common,
-    check_scale,
     check_whole,
     gap_sensitivity,
 )
+from pate.mechanisms.counts import GaussianNoise
 from pate.mechanisms.order import largest, members
 from pate.noise import Noise
 
@@ -34,24 +32,12 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianVotes(Mechanism):
+class GaussianVotes(GaussianNoise):
     """Hard answers from counts + N(0, sigma^2), with a price for the worst votes and one for the votes at hand.
 
     For the second, a `statistic` of each question, a whole number 0..T, decides the price and moves by at most `reach`
     between neighbours; T, the number of seats, is public, and a teacher that is not there votes for nothing.
     """
-
-    num_labels: int
-    sigma: float
-    neighbours: Neighbours = "teacher_changed"
-    num_teachers: int | None = None
-    exact: bool = False
-
-    def __post_init__(self) -> None:
-        check_common(self.num_labels, self.neighbours)
-        check_scale("sigma", self.sigma)
-        if self.num_teachers is not None:
-            check_whole("num_teachers", self.num_teachers)
 
     @property
     @abstractmethod
