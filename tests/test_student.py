@@ -21,13 +21,13 @@ from pate.student import (
     Student,
     Targets,
     load_student,
-    main,
     predict,
     read_image,
     save_student,
     targets,
     train_student,
 )
+from pate.student.__main__ import main
 
 ROOT = Path(__file__).resolve().parent.parent
 NETWORK = Network()
