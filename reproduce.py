@@ -43,12 +43,12 @@ def main(config: DictConfig) -> None:
         drawn = hasattr(experiment, "trials") and settings.trials >= 1
         require(drawn, "trials", ">= 1, and given only to what draws noise", settings.trials)
         experiment = replace(experiment, trials=settings.trials)
-    folder = Run(settings.runs, settings.run).create().release / "reproduction" / experiment.name
+    folder = Run(settings.runs, settings.run).create().release / "reproduction" / experiment.file
     context = Context(settings.data["root"], settings.seed)
     words = " ".join(sys.argv[1:]).replace("size=quick", "quick=true")
     rows = conduct(experiment, context, folder, f"python reproduce.py {words}")
     print(f"{experiment.title}\n\n{experiment.table(rows)}\n")
-    print(f"{experiment.name}.csv and {experiment.name}.png are in {folder}")
+    print(f"{experiment.file}.csv and {experiment.file}.png are in {folder}")
 
 
 if __name__ == "__main__":

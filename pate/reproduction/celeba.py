@@ -2,6 +2,7 @@
 
 Votes are simulated from the real attributes (`simulator`), or are those of a run of train_teachers.py on pictures.
 Accuracy is that of the released labels, where the paper's is that of a student, which needs pictures: `compare.py`.
+Both kinds of results have a name of their own, so that neither is written over the other.
 """
 
 import math
@@ -19,20 +20,21 @@ from pate.accounting import conversion as convert
 from pate.accounting.conversion import ORDERS, Conversion
 from pate.ballots import Ballots, positions
 from pate.data.celeba import read_lists
-from pate.errors import DataError, require
+from pate.errors import DataError, MissingInput, require
 from pate.mechanisms import GaussianChoice, GaussianTest, GumbelChoice, Mechanism, NoisyCounts, StableTopK, TauBallots
 from pate.mechanisms.base import Answer, Bools, Floats, Tally, gap_sensitivity
 from pate.mechanisms.stability import Offset
 from pate.reproduction.experiment import Context, Experiment, Row, markdown, spread, unique, where
 from pate.reproduction.picture import Dash, Panel, Series, chart, lines
-from pate.reproduction.simulator import LIKE, TRAIN, Population, Teachers
+from pate.reproduction.simulator import LIKE, TRAIN, Population, Teachers, celeba_folder
 from pate.runs import Run
 
 PATE, TAU, STABLE, GUMBEL = "PATE", "PATE-τ", "StableTopK", "StableTopK Gumbel"
 LITERAL = "StableTopK, z as printed"
 PRINTED = {PATE: 10.0, TAU: 7.7}  # epsilon that their noise is made for, since no noise is printed
-SAID = {PATE: ("> 10", "85.0"), TAU: ("7.7", "85.1"), STABLE: ("3.6", "85.0")}  # epsilon, student's accuracy
 BEST, AS_PUBLISHED = "not private", "as published, not a guarantee"
+# Printed epsilon, and printed accuracy of the student.
+SAID = {BEST: ("", "89.5"), PATE: ("> 10", "85.0 ± 0.1"), TAU: ("7.7", "85.1 ± 0.2"), STABLE: ("3.6", "85.0 ± 0.2")}
 OURS, SAME_SPREAD = "valid minimum (ours)", "Gumbel noise of the same deviation"
 CONVERSIONS: tuple[Conversion, ...] = ("published", "tight")
 CAPTION = """600 queries, tight conversion; dashed: Gumbel noise chooses k. Accuracy is that of released labels, against
@@ -41,7 +43,13 @@ labels, known without any query. In the middle only if 0.5 % or more are answere
 noise, sigma 50 and 60, from the printed epsilon to the one that it costs."""
 SIMULATED = """ Votes are simulated on real labels: teachers as with 203 pictures each, as in the paper, and as with 14,
 as the subset allows."""
+OF_RUN = "run "  # begins the name of real teachers
 FEW = 0.005  # of the queries
+TRAINING = "python train_teachers.py experiment=celeba_paper data.root=PATH"
+FULL = f"""These votes are simulated. With CelebA's pictures and lists in PATH, the paper's protocol takes two commands:
+`{TRAINING} run=paper`, its 800 ResNet50 teachers, for which plan GPUs; then
+`python reproduce.py experiment=exp3_celeba data.root=PATH reproduction.run=runs/paper`, all of this from their votes.
+(`python compare.py experiment=celeba_paper data.root=PATH run=paper` goes on from the same teachers to students.)"""
 SHOWN = {
     "answered": "queries answered",
     "accuracy": "label accuracy where answered",
@@ -102,6 +110,10 @@ class Celeba(Experiment):
     trials: int = 5
     run: str | None = None
 
+    @property
+    def file(self) -> str:
+        return f"{self.name}_votes" if self.run else self.name
+
     def __post_init__(self) -> None:
         known = set(self.pictures) <= set(LIKE) and len(self.pictures) > 0
         require(known, "pictures", f"some of {', '.join(map(str, LIKE))}", self.pictures)
@@ -138,14 +150,16 @@ class Celeba(Experiment):
     def real(self, root: Path) -> dict[str, list[Questions]]:
         """A run's votes in every trial, the truth from CelebA's lists in `<root>/celeba` or `<root>`."""
         folder = Path(str(self.run)).expanduser().resolve()
+        if not (folder / "private" / "queries.json").is_file():
+            raise MissingInput(f"{folder} has no votes: {TRAINING} run={folder.name} runs={folder.parent} makes them")
         ballots = Ballots.load(Run(folder.parent, folder.name))
         ballots = ballots.first(min(self.queries, len(ballots.ids)))
-        lists = read_lists(root / "celeba" if (root / "celeba").is_dir() else root)
+        lists = read_lists(celeba_folder(root))
         if ballots.label_names != lists.label_names:
             raise DataError(f"the votes in {folder} are about other labels than CelebA's lists in {root}")
         truth = np.asarray(lists.labels[positions(ballots.ids, lists.names)])
         usual = lists.labels[lists.partition == TRAIN].mean(axis=0) > 0.5
-        return {f"run {folder.name}": [self._questions(truth, ballots.votes, usual)] * self.trials}
+        return {f"{OF_RUN}{folder.name}": [self._questions(truth, ballots.votes, usual)] * self.trials}
 
     def _questions(self, truth: Bools, votes: Bools, usual: Bools) -> Questions:
         labels = truth.shape[1]
@@ -202,7 +216,7 @@ class Celeba(Experiment):
             row |= {"majority_there": float(np.mean(majority)), "k": float(np.mean(sizes))}
         charged = mechanism.cost(queries).epsilon(self.delta)
         paid = {"charged": charged, "delta": self.delta, "neighbours": mechanism.neighbours, "conversion": "tight"}
-        return row | paid | {"queries": queries, "trials": self.trials}
+        return row | paid | {"queries": queries, "trials": self.trials, "settings": _settings(mechanism)}
 
     def prices(self, near: Neighbours, labels: int, queries: int) -> Iterator[Row]:
         """The paper's StableTopK by every accounting; the first reproduces the printed epsilon and is no guarantee."""
@@ -239,13 +253,16 @@ class Celeba(Experiment):
             drawn = [row | {column: _height(row, column)} for row in where(own, teachers=who)]
             series = [*lines(drawn, "method", "epsilon", column, dash=_dash, marker=True), _paid(rows, who, column)]
             limits = (-0.03, 1.05) if column == "answered" else None
-            panels.append(Panel(f"teachers: {who}", "epsilon, log scale", SHOWN[column], series, "x", limits))
+            titles = (f"teachers: {who}", "epsilon, log scale", SHOWN[column])
+            panels.append(Panel(*titles, series, "x", limits, at=unique(own, "epsilon")))
         below = f"{rows[0]['trials']} trials, δ = {self.delta:g}, one ballot may change · {says(rows)}"
-        words = CAPTION + ("" if own[0]["teachers"].startswith("run ") else SIMULATED)
+        words = CAPTION + ("" if own[0]["teachers"].startswith(OF_RUN) else SIMULATED)
         return chart("CelebA: what 40 labels cost", below, panels, len(SHOWN), words, height=2.3)
 
     def table(self, rows: Sequence[Row]) -> str:
-        return "\n\n".join((_table_2(rows), _price_table(rows), _equal_table(rows), f"{says(rows)}."))
+        simulated = not rows[0]["teachers"].startswith(OF_RUN)
+        parts = [_table_2(rows), _price_table(rows), _equal_table(rows), *([FULL] if simulated else [])]
+        return "\n\n".join(parts)
 
 
 def says(rows: Sequence[Row]) -> str:
@@ -262,7 +279,8 @@ def _table_2(rows: Sequence[Row]) -> str:
         paid = f"{row['charged']:.2f}" if "charged" in row else "∞"
         printed, size = SAID.get(method, ("", "")), f"{row['k']:.1f}" if "k" in row else ""
         body.append([row["teachers"], near, method, *(f"*{word}*" if word else "" for word in printed), paid])
-        body[-1] += [_share(row, name) for name in ("answered", "accuracy", "majority_there", "filled")] + [size]
+        body[-1] += [_share(row, "answered"), _share(row, "accuracy", spread=True)]
+        body[-1] += [_share(row, "majority_there"), _share(row, "filled"), size]
     heading = ["teachers", "neighbours", "method", "*printed ε*", "*student*", "true ε", "answered, %"]
     return markdown([*heading, "label accuracy there, %", "majority's there, %", "others filled, %", "mean k"], body)
 
@@ -273,7 +291,7 @@ def _price_table(rows: Sequence[Row]) -> str:
     body = []
     for name in unique(own, "accounting"):
         found = [where(own, accounting=name, neighbours=near, conversion=conversion) for near, conversion in cells]
-        body.append([name, *(f"{row[0]['epsilon']:.4g}" if row else "" for row in found)])
+        body.append([name, *(f"{row[0]['epsilon']:.2f}" if row else "" for row in found)])
     return markdown(["ε of StableTopK's 600 queries", *(f"{near}, {conversion}" for near, conversion in cells)], body)
 
 
@@ -283,13 +301,30 @@ def _equal_table(rows: Sequence[Row]) -> str:
     epsilons = unique(own, "epsilon")
     for who, method in product(unique(own, "teachers"), unique(own, "method")):
         found = [where(own, teachers=who, method=method, epsilon=each)[0] for each in epsilons]
-        body.append([who, method, *(" / ".join(_share(row, name) for name in SHOWN) for row in found)])
+        body.append([who, method, *(" / ".join(_told(row, name) for name in SHOWN) for row in found)])
     heading = ["teachers", "answered / accuracy there / others filled, %", *(f"ε = {each:g}" for each in epsilons)]
     return markdown(heading, body)
 
 
-def _share(row: Row, name: str) -> str:
-    return f"{100 * row[name]:.1f}" if name in row else "–"
+def _told(row: Row, name: str) -> str:
+    """A share, if it is that of more than a handful of answers."""
+    return "–" if math.isnan(_height(row, name)) else _share(row, name)
+
+
+def _share(row: Row, name: str, spread: bool = False) -> str:
+    """A share in percent, with its standard deviation over the trials if asked for."""
+    if name not in row:
+        return "–"
+    return f"{100 * row[name]:.1f}" + (f" ± {100 * row[f'{name}_sd']:.1f}" if spread else "")
+
+
+def _settings(mechanism: Mechanism) -> str:
+    """The noise in words."""
+    if isinstance(mechanism, StableTopK):
+        parts: tuple[Any, Any] = mechanism.choose, mechanism.stability
+        choice, test = (next(iter(vars(part).values())) for part in parts)
+        return f"choice {choice:.4g}, test {test:.4g}"
+    return ", ".join(f"{name} {getattr(mechanism, name):.4g}" for name in mechanism.noise_fields)
 
 
 def _dash(row: Row) -> Dash:

@@ -13,6 +13,7 @@ to 0.14 of the recall at k = 50, a tenth 0.01 against a twentieth; max_k = 2k is
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +22,8 @@ from scipy.special import ndtr
 
 from pate.accounting import PrivacyCost, calibrate
 from pate.accounting.conversion import Conversion
+from pate.data.checkins import Visits, load_visits
+from pate.errors import DataError
 from pate.mechanisms import FixedTopK, LimitedDomain, Mechanism, PeelingExponential, TopStable
 from pate.mechanisms.base import Bools
 from pate.noise import FloatNoise
@@ -73,6 +76,15 @@ class Outcome:
 
 
 Method = Callable[[Case, int, FloatNoise], Outcome]
+
+
+def visits(root: Path, name: str, venues: int) -> Visits:
+    """A data set's histogram, which must have so many venues: LD as coded looks at the first 5k, for instance."""
+    found = load_visits(root, name)
+    if len(found.counts) < venues:
+        said = f"{name} in {root} ({found.origin}) must have at least {venues} venues"
+        raise DataError(f"{said} for this experiment, got {len(found.counts)}")
+    return found
 
 
 def top_stable(case: Case, trials: int, source: FloatNoise) -> Outcome:

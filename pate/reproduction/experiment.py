@@ -68,6 +68,11 @@ class Experiment(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
 
+    @property
+    def file(self) -> str:
+        """What the results are called; the name, unless there are results of two kinds."""
+        return self.name
+
     @abstractmethod
     def small(self) -> Self:
         """The same in seconds: a few trials, to see that everything runs."""
@@ -86,12 +91,12 @@ class Experiment(ABC):
 
 
 def conduct(experiment: Experiment, context: Context, folder: Path, command: str) -> list[Row]:
-    """Run an experiment and write NAME.csv, NAME.png and NAME.json (command, seconds, seed, date) into a folder."""
-    began = time.perf_counter()
+    """Run an experiment and write FILE.csv, FILE.png and FILE.json (command, CPU seconds, seed, date) into a folder."""
+    began = time.process_time()  # of CPU, so that other work on the machine does not count
     rows = experiment.rows(context)
     figure = experiment.picture(rows)
-    seconds = time.perf_counter() - began
-    path = folder / experiment.name
+    seconds = time.process_time() - began
+    path = folder / experiment.file
     write_bytes(path.with_suffix(".csv"), to_csv(rows).encode())
     write_bytes(path.with_suffix(".png"), to_png(figure))
     about = {"command": command, "seconds": round(seconds, 1), "seed": context.seed, "date": date.today().isoformat()}

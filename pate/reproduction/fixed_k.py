@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pate.data.checkins import Visits, load_visits
+from pate.data.checkins import Visits
 from pate.report.picture import COLOURS, MARKERS
 from pate.reproduction import published
-from pate.reproduction.contenders import METHODS, Case
+from pate.reproduction.contenders import METHODS, Case, visits
 from pate.reproduction.experiment import NEIGHBOURS, Context, Experiment, Row, markdown, unique, where
 from pate.reproduction.picture import legend, sheet, style
 
@@ -45,15 +45,15 @@ class FixedK(Experiment):
 
     def rows(self, context: Context) -> list[Row]:
         root = context.data()
-        visits = [load_visits(root, name) for name in self.data]
+        given = [visits(root, name, 5 * max(self.ks) + 1) for name in self.data]
         printed = published.notebooks(root)
-        cells = list(product(range(len(visits)), self.epsilons, self.ks, METHODS))
+        cells = list(product(given, self.epsilons, self.ks, METHODS))
         found = []
-        for place, (i, epsilon, k, method) in enumerate(context.track(cells, self.name)):
-            case = Case(visits[i].counts, k, epsilon, 1 / published.USERS[visits[i].name])
+        for place, (of, epsilon, k, method) in enumerate(context.track(cells, self.name)):
+            case = Case(of.counts, k, epsilon, 1 / published.USERS[of.name])
             outcome = METHODS[method](case, self.trials, context.source(place))
-            beside = _printed(printed, (visits[i].name, BESIDE.get(method, ""), epsilon, k))
-            found.append(_cell(visits[i], case, method) | outcome.row() | beside | {"trials": self.trials})
+            beside = _printed(printed, (of.name, BESIDE.get(method, ""), epsilon, k))
+            found.append(_cell(of, case, method) | outcome.row() | beside | {"trials": self.trials})
         return found
 
     def picture(self, rows: Sequence[Row]) -> Figure:
@@ -81,9 +81,9 @@ class FixedK(Experiment):
         return "\n\n".join(parts)
 
 
-def _cell(visits: Visits, case: Case, method: str) -> Row:
+def _cell(of: Visits, case: Case, method: str) -> Row:
     asked = {"epsilon": case.epsilon, "delta": case.delta, "k": case.k, "method": method}
-    return {"data": visits.name, "origin": visits.origin, "neighbours": NEIGHBOURS} | asked
+    return {"data": of.name, "origin": of.origin, "neighbours": NEIGHBOURS} | asked
 
 
 def _printed(notebooks: dict[published.Cell, tuple[float, float]], cell: published.Cell) -> Row:
@@ -114,11 +114,16 @@ def _lines(rows: Sequence[Row], cells: Sequence[tuple[float, int]], measure: str
         ):
             name = f"{column}_{measure}"
             if any(name in row for row in own):
-                lines.append([f"*{BESIDE[method]}, {source}*", *(f"*{row[name]:.2f}*" for row in own)])
+                lines.append([f"*{BESIDE[method]}, {source}*", *(_italic(row, name) for row in own)])
     if measure == "P":
-        best = [max(row["best_printed_P"] for row in where(rows, epsilon=e, k=k)) for e, k in cells]
-        lines.append(["*best printed*", *(f"*{value:.2f}*" for value in best)])
+        best = [where(rows, epsilon=epsilon, k=k)[0] for epsilon, k in cells]
+        lines.append(["*best printed*", *(_italic(row, "best_printed_P") for row in best)])
     return lines
+
+
+def _italic(row: Row, name: str) -> str:
+    """What is printed for a cell, if anything is."""
+    return f"*{row[name]:.2f}*" if name in row else ""
 
 
 def _dots(axes: Axes, rows: Sequence[Row], ks: Sequence[int], labelled: bool) -> None:

@@ -15,11 +15,13 @@ from pate.reproduction import NAMES, named
 from pate.reproduction.experiment import from_csv, read_about
 
 DOCS = Path("docs")
+# What the page shows and the experiment that made it: one has results of two kinds.
+PARTS = {name: name for name in NAMES} | {"exp3_celeba_votes": "exp3_celeba"}
 
 
 def take_over(run: Path, docs: Path = DOCS) -> None:
     """Copy a run's results into docs/reproduction."""
-    found = [path for name in NAMES for path in sorted((run / "release" / "reproduction" / name).glob(f"{name}.*"))]
+    found = [path for name in PARTS for path in sorted((run / "release" / "reproduction" / name).glob(f"{name}.*"))]
     if not found:
         raise MissingInput(f"{run} has no results; python reproduce.py experiment=NAME run={run.name} makes them")
     for path in found:
@@ -27,11 +29,11 @@ def take_over(run: Path, docs: Path = DOCS) -> None:
 
 
 def page(docs: Path = DOCS) -> str:
-    """The text of docs/reproduction/text.md with every {{name}} replaced by that experiment's table and picture."""
+    """The text of docs/reproduction/text.md with every {{name}} replaced by that result's table and picture."""
     text = (docs / "reproduction" / "text.md").read_text()
-    unknown = set(re.findall(r"{{(\w+)}}", text)) ^ set(NAMES)
+    unknown = set(re.findall(r"{{(\w+)}}", text)) ^ set(PARTS)
     if unknown:
-        raise DataError(f"docs/reproduction/text.md must name every experiment once, got {sorted(unknown)}")
+        raise DataError(f"docs/reproduction/text.md must name every result once, got {sorted(unknown)}")
     return re.sub(r"{{(\w+)}}", lambda found: section(docs, found[1]), text)
 
 
@@ -40,12 +42,11 @@ def section(docs: Path, name: str) -> str:
     path = docs / "reproduction" / name
     rows, about = from_csv(path.with_suffix(".csv").read_text()), read_about(path.with_suffix(".json"))
     trials = f", {rows[0]['trials']} trials" if "trials" in rows[0] else ""
-    made = (
-        f"`{about['command']}` · {about['seconds']:.1f} s on one core · seed {about['seed']}{trials} · {about['date']}"
-    )
-    picture = f"![{named(name).title}](reproduction/{name}.png)"
+    made = f"`{about['command']}` · {about['seconds']:.1f} s of CPU · seed {about['seed']}{trials} · {about['date']}"
+    experiment = named(PARTS[name])
+    picture = f"![{experiment.title}](reproduction/{name}.png)"
     files = f"[{name}.csv](reproduction/{name}.csv) has every cell with its settings."
-    return f"{made}\n\n{named(name).table(rows)}\n\n{picture}\n\n{files}"
+    return f"{made}\n\n{experiment.table(rows)}\n\n{picture}\n\n{files}"
 
 
 @command

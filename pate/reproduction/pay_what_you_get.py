@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from pate.accounting import calibrate
-from pate.data.checkins import load_visits
 from pate.errors import BudgetExceeded
 from pate.mechanisms import LimitedDomain, PayWhatYouGet
 from pate.noise import FloatNoise
 from pate.reproduction import published
+from pate.reproduction.contenders import visits
 from pate.reproduction.experiment import NEIGHBOURS, Context, Experiment, Row, markdown, unique, where
 from pate.reproduction.picture import Panel, chart, lines
 
@@ -56,12 +56,12 @@ class Stream(Experiment):
         root = context.data()
         found = []
         for place, name in enumerate(self.data):
-            visits = load_visits(root, name)
+            of = visits(root, name, self.regions * (self.max_k + 1))
             delta = 1 / published.USERS[name]
             for k_star in context.track(self.budgets, f"{self.name} {name}"):
                 sources = [context.source(place, k_star, trial) for trial in range(self.trials)]
-                streams = [regions(visits.counts, self.regions, source) for source in sources]
-                asked = {"data": name, "origin": visits.origin, "k_star": k_star, "k": self.k, "max_k": self.max_k}
+                streams = [regions(of.counts, self.regions, source) for source in sources]
+                asked = {"data": name, "origin": of.origin, "k_star": k_star, "k": self.k, "max_k": self.max_k}
                 paid = {"epsilon": self.epsilon, "delta": delta, "neighbours": NEIGHBOURS, "conversion": "tight"}
                 for way, ask in (("pays for what it gets", self._gets), ("pays for what it asks", self._asks)):
                     outcome = ask(streams, sources, k_star, delta)

@@ -42,7 +42,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """Axes with a title and their series."""
+    """Axes with a title and their series.
+
+    Attributes:
+        ticks: words below x = 0, 1, ...
+        at: where x has ticks, if not where they fall by themselves.
+    """
 
     title: str
     xlabel: str
@@ -51,6 +56,7 @@ class Panel:
     log: str = ""
     ylim: tuple[float, float] | None = None
     ticks: Sequence[str] = ()
+    at: Sequence[float] = ()
 
 
 def chart(title: str, below: str, panels: Sequence[Panel], columns: int, caption: str, height: float = 2.7) -> Figure:
@@ -69,6 +75,9 @@ def chart(title: str, below: str, panels: Sequence[Panel], columns: int, caption
             axes.set_ylim(*panel.ylim)
         if panel.ticks:
             axes.set_xticks(range(len(panel.ticks)), panel.ticks)
+        if panel.at:
+            axes.set_xticks(panel.at)
+            axes.minorticks_off()
     legend(figure, [shown[name] for name in names], names)
     return figure
 
@@ -142,6 +151,7 @@ def legend(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None
     """One legend below the heading, for all panels."""
     place = (0.06 / WIDTH, 1 - 0.57 / figure.get_figheight())
     words: dict[str, Any] = {"fontsize": 8.5, "labelcolor": INK, "frameon": False, "borderpad": 0.2}
+    words |= {"handlelength": 3.0}  # room for a dash beside a marker
     figure.legend(handles, names, loc="upper left", bbox_to_anchor=place, ncols=min(len(names), 8), **words)
 
 

@@ -6,9 +6,9 @@ from typing import ClassVar, Self
 
 from matplotlib.figure import Figure
 
-from pate.data.checkins import has_visits, load_visits
+from pate.data.checkins import has_visits
 from pate.reproduction import published
-from pate.reproduction.contenders import METHODS, Case
+from pate.reproduction.contenders import METHODS, Case, visits
 from pate.reproduction.experiment import NEIGHBOURS, Context, Experiment, Row, markdown, unique, where
 from pate.reproduction.picture import Dash, Panel, chart, lines
 
@@ -68,10 +68,10 @@ class RangeOfK(Experiment):
         found: list[Row] = []
         for panel, wanted, epsilon, last in PANELS:
             name = wanted if has_visits(root, wanted) else STAND_IN.get(wanted, wanted)
-            visits = load_visits(root, name)
-            asked: Row = {"panel": panel, "data": name, "origin": visits.origin, "neighbours": NEIGHBOURS}
+            of = visits(root, name, 5 * min(last, self.largest) + 1)
+            asked: Row = {"panel": panel, "data": name, "origin": of.origin, "neighbours": NEIGHBOURS}
             for k in context.track(self.ks(101 if panel == "d" else 1, last), f"{self.name} {panel}"):
-                case = Case(visits.counts, k, epsilon, 1 / published.USERS[name])
+                case = Case(of.counts, k, epsilon, 1 / published.USERS[name])
                 found += [self._cell(context, asked, case, method) for method in SHOWN]
         return found
 

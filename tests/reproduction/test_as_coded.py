@@ -41,6 +41,12 @@ def test_limited_domain_prefers_high_thresholds():
     assert answers.sum(axis=1).mean() < 1.9
 
 
+def test_limited_domain_never_answers_more_than_k_though_more_pass():
+    """Twelve equal counts, then none: where k-bar is 12, all twelve pass the threshold."""
+    answers = as_coded.limited_domain(rows(*[1000] * 12, *[0] * 19, trials=300), 6, 50.0, 1e-4, noise.seeded(2))
+    assert answers.sum(axis=1).max() == 6 and (answers.sum(axis=1) == 6).mean() > 0.05
+
+
 def test_limited_domain_never_answers_more_than_k_or_beyond_k_bar():
     rng = np.random.default_rng(0)
     counts = np.sort(rng.integers(0, 300, (200, 31)), axis=1)[:, ::-1]

@@ -1,6 +1,7 @@
 """Table 2 of Zhu & Wang: the simulator against the real votes it stands for, the prices, real votes from a run."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +9,13 @@ import pytest
 from pate.ballots import write_index
 from pate.data.records import Records, Split
 from pate.errors import DataError, MissingInput, SettingError
-from pate.reproduction.celeba import AS_PUBLISHED, OURS, SAME_SPREAD, Celeba
+from pate.reproduction.celeba import AS_PUBLISHED, FULL, OURS, SAME_SPREAD, Celeba
 from pate.reproduction.experiment import Context, from_csv, to_csv, where
 from pate.reproduction.simulator import LIKE, MEASURED, STRENGTHS, Population, summary
 from pate.runs import Run
 from pate.votes import VoteStore
 
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "reproduction"
 # epsilon of the paper's StableTopK: added, published and tight; changed, published and tight.
 TABLE = {
     AS_PUBLISHED: (3.665, 3.278, None, None),
@@ -39,8 +41,8 @@ def rows(shared_data):
 def test_simulated_votes_are_like_the_real_ones(crowd, pictures):
     """Within a percent of accuracy and 12 % of the gaps, on random test rows instead of the subset's."""
     rng = np.random.default_rng(pictures)
-    truth = crowd.queries(1200, rng)
-    found, real = summary(LIKE[pictures].votes(truth, crowd, 800, rng), truth), MEASURED[pictures]
+    truth, real = crowd.queries(1200, rng), MEASURED[pictures]
+    found = summary(LIKE[pictures].votes(truth, crowd, real["count"], rng), truth)
     assert found["teacher"] == pytest.approx(real["teacher"], abs=0.01)
     assert found["majority"] == pytest.approx(real["majority"], abs=0.01)
     assert found["gaps"] == pytest.approx(real["gaps"], rel=0.12)
@@ -63,6 +65,27 @@ def test_votes_repeat_with_their_seed(crowd):
     truth = crowd.queries(20, np.random.default_rng(0))
     first, again, other = (LIKE[14].votes(truth, crowd, 5, np.random.default_rng(seed)) for seed in (3, 3, 4))
     assert (first == again).all() and (first != other).any()
+
+
+def test_the_simulator_answers_as_real_teachers_do():
+    """What it was not fitted to: StableTopK on 800 real ballots of 14 pictures, and on simulated ones."""
+    real, simulated = (from_csv((DOCS / f"exp3_celeba{end}.csv").read_text()) for end in ("_votes", ""))
+    for near in ("teacher_added", "teacher_changed"):
+        shared = {"part": "equal epsilon", "neighbours": near}
+        for row in where(real, **shared):
+            own = {name: row[name] for name in ("method", "epsilon")}
+            (like,) = where(simulated, teachers="14 pictures", **shared, **own)
+            assert like["answered"] == pytest.approx(row["answered"], abs=0.1)
+            assert like["filled"] == pytest.approx(row["filled"], abs=0.012)
+
+
+def test_celeba_s_own_lists_do_as_well(tmp_path):
+    """A user has these; the one file of all attributes is made from them."""
+    _, root = make_run(tmp_path)
+    for folder in (root, root / "celeba"):
+        crowd = Population.load(folder)
+        assert crowd.labels.shape == (30, 4) and crowd.names == ("A", "B", "C", "D")
+        assert np.bincount(crowd.partition).tolist() == [20, 0, 10]
 
 
 def test_the_population_is_all_of_celeba(crowd):
@@ -89,7 +112,7 @@ def test_the_paper_s_noise_answers_few_and_costs_much(rows):
         (stable,) = where(rows, part="printed noise", method="StableTopK", neighbours=near)
         (literal,) = where(rows, part="printed noise", method="StableTopK, z as printed", neighbours=near)
         assert stable["charged"] == pytest.approx(epsilon, abs=0.005) == literal["charged"]
-        assert 0.1 < literal["answered"] < stable["answered"] < 0.3
+        assert 0.2 < literal["answered"] < stable["answered"] < 0.4
         assert stable["majority_there"] > where(rows, method="not private")[0]["accuracy"]  # the easier queries
 
 
@@ -143,6 +166,13 @@ def test_real_votes_of_a_run(tmp_path):
     assert best["teachers"] == "run tiny" and best["accuracy"] == best["one_teacher"] == 1.0 > best["usual"]
     assert {row["queries"] for row in found if "queries" in row} == {10}
     assert "run tiny" in experiment.table(found) and experiment.picture(found).axes
+    assert FULL not in experiment.table(found)
+    assert (experiment.file, Celeba().file) == ("exp3_celeba_votes", "exp3_celeba")  # none written over the other
+
+
+def test_simulated_votes_say_so_and_how_the_full_protocol_runs(rows):
+    table = Celeba().small().table(rows)
+    assert "train_teachers.py experiment=celeba_paper" in table and "reproduction.run=runs/paper" in table
 
 
 def test_a_run_about_other_labels_or_without_votes_is_refused(tmp_path):
@@ -151,14 +181,14 @@ def test_a_run_about_other_labels_or_without_votes_is_refused(tmp_path):
     lists.write_text(lists.read_text().replace("A B C D", "A B C E"))
     with pytest.raises(DataError, match="about other labels"):
         replace(Celeba(), run=str(run.folder)).rows(Context(str(root)))
-    with pytest.raises(MissingInput, match=r"train_teachers.py run=nothing"):
+    with pytest.raises(MissingInput, match=r"train_teachers.py experiment=celeba_paper data.root=PATH run=nothing"):
         replace(Celeba(), run=str(tmp_path / "nothing")).rows(Context(str(root)))
 
 
 def test_mistakes_are_one_sentence(tmp_path):
     with pytest.raises(SettingError, match="pictures must be some of 14, 203"):
         Celeba(pictures=(7,))
-    with pytest.raises(DataError, match="all_attributes.npz is missing"):
+    with pytest.raises(DataError, match="list_attr_celeba.txt is missing"):
         Celeba().rows(Context(str(tmp_path)))
     with pytest.raises(SettingError, match="delta must be > 600 delta_t"):
         list(Celeba(delta=5e-7).prices("teacher_added", 40, 600))

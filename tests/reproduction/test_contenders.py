@@ -5,9 +5,10 @@ import pytest
 
 from pate import noise
 from pate.accounting import calibrate
+from pate.errors import DataError
 from pate.mechanisms import FixedTopK
 from pate.reproduction import published
-from pate.reproduction.contenders import METHODS, Case, stable_then_em
+from pate.reproduction.contenders import METHODS, Case, stable_then_em, visits
 from pate.reproduction.shortcut import Shortcut
 
 
@@ -33,6 +34,13 @@ def test_everything_is_charged_validly_but_what_is_as_coded(outcomes):
         if outcome.charged is not None:
             least = 0.0 if name == "StableTopK as printed" else 0.999  # which draws more noise than it is charged for
             assert 0.8 * least <= outcome.charged <= 0.8
+
+
+def test_ld_never_answers_more_than_k_though_more_pass():
+    """Twenty counts stand out and ten are asked for."""
+    case = Case(np.repeat([900, 0], [20, 80]), k=10, epsilon=2.0, delta=1e-3)
+    for name in ("LD", "LD as coded"):
+        assert METHODS[name](case, 300, noise.seeded(0)).size.max() == 10
 
 
 def test_sizes(outcomes):
@@ -83,6 +91,16 @@ def test_ts_then_em_answers_always_and_is_charged_the_sum():
     assert (labels.sum(axis=1) > 0).all() and cost.epsilon(1e-4) <= 0.5
     gap = np.broadcast_to(np.array([900, 899, 8, 7, 1]), (200, 5))
     assert (stable_then_em(gap, 2, 0.5, 1e-4, noise.seeded(0))[0] == [True, True, False, False, False]).all()
+
+
+@pytest.mark.parametrize("lines", [0, 60])
+def test_a_histogram_must_be_long_enough(tmp_path, lines):
+    """An empty file, or a small one: a sentence that names it, instead of an index that is out of bounds."""
+    text = "".join(f"{i}\t2010-10-17T01:48:53Z\t39.7\t-105.0\tvenue {i}\n" for i in range(lines))
+    (tmp_path / "loc-gowalla_totalCheckins.txt").write_text(text)
+    with pytest.raises(DataError, match=f"Gowalla in .* must have at least 61 venues .* got {lines}"):
+        visits(tmp_path, "Gowalla", 61)
+    assert len(visits(tmp_path, "Gowalla", lines).counts) == lines
 
 
 def test_published_tables():

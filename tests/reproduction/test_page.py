@@ -8,7 +8,7 @@ import pytest
 from pate.errors import DataError, MissingInput
 from pate.reproduction import NAMES
 from pate.reproduction.experiment import from_csv, read_about, unique, where
-from pate.reproduction.page import page, take_over
+from pate.reproduction.page import PARTS, page, take_over
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -27,6 +27,14 @@ def test_committed_results_are_full_runs(name):
     assert about["command"] == f"python reproduce.py experiment={name}" and about["seed"] == 0
 
 
+def test_real_votes_have_a_table_of_their_own():
+    about = read_about(DOCS / "reproduction" / "exp3_celeba_votes.json")
+    assert about["command"] == "python reproduce.py experiment=exp3_celeba reproduction.run=runs/sub"
+    assert set(PARTS) - set(NAMES) == {"exp3_celeba_votes"}
+    assert unique(rows("exp3_celeba_votes"), "teachers") == ["run sub"]
+    assert unique(rows("exp3_celeba"), "teachers") == ["203 pictures", "14 pictures"]
+
+
 def test_stable_topk_reaches_the_best_printed_cell_everywhere():
     own = where(rows("exp1_fixed_k"), method="StableTopK")
     assert len(own) == 18 and {row["trials"] for row in own} == {2000}
@@ -34,6 +42,15 @@ def test_stable_topk_reaches_the_best_printed_cell_everywhere():
         assert (
             round(row["P"], 2) >= row["best_printed_P"] and row["valid"] == "yes" and row["charged"] <= row["epsilon"]
         )
+
+
+def test_stable_topk_is_flat_in_figure_1b():
+    found = rows("exp2_large_k")
+    for method in ("StableTopK", "StableTopK fixed k"):
+        recall = {row["k"]: row["recall"] for row in where(found, method=method)}
+        assert min(recall.values()) >= 0.95 and max(recall) == 1500
+    em = [row["recall"] for row in where(found, method="EM-CDP")]
+    assert em[0] > 0.99 and min(em) < 0.25
 
 
 def test_corrected_ld_is_never_below_ts_in_figure_1():
