@@ -71,7 +71,7 @@ def main(config: DictConfig) -> None:
             batch=settings.batch,
             noise_seed=settings.noise_seed,
         )
-        statement = desk.publish(run, answered, ledger, delta=budget.delta, unit=ballots.unit)
+        statement = desk.publish(run, answered, ledger, delta=budget.delta, unit=ballots.unit, weights=ballots.weights)
     print(answered, f"labels in {run.release / 'labels.npz'}", "", statement.text, "", sep="\n")
     print(f"next: python train_student.py run={run.name}")
 

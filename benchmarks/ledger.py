@@ -1,9 +1,10 @@
-"""What the ledger costs: a thousand charges and a status, in memory and on disk, and the last charge against the first.
+"""What the ledger costs: a thousand charges and a status, one by one and at once, and whether a charge gets dearer.
 
-    python benchmarks/ledger.py [FOLDER]        (about ten seconds; FOLDER is on the disk to measure, default: here)
+    python benchmarks/ledger.py [FOLDER]        (about half a minute; FOLDER is on the disk to measure, default: here)
 
-A charge is durable before it returns, so on disk it takes as long as the disk takes to sync once; the bare sync of the
-same disk is measured beside it. What is left is the ledger's own work.
+A charge is durable before it returns, so on disk it takes as long as the disk takes to sync once; bare syncs of the
+same disk are measured in between. What is left is the ledger's own work. The settings of the mechanisms are all equal,
+or all different, so that nothing can be added up beforehand.
 """
 
 import os
@@ -14,11 +15,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pate.ledger import Budget, Ledger
+from pate.ledger import Ask, Budget, Ledger
 from pate.mechanisms import GaussianChoice, StableTopK
 
-M = StableTopK(num_labels=40, choose=GaussianChoice(5000.0), sigma=6000.0, delta_t=1e-12)
-CHARGES = 1000
+CHARGES, AROUND = 1000, 20
+BUDGET = Budget(1e3)
+GOAL = 2.0
 
 
 def seconds(task: Callable[[], object]) -> float:
@@ -27,43 +29,70 @@ def seconds(task: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def charges(ledger: Ledger, count: int) -> list[float]:
-    """Seconds of each charge."""
-
-    def charge(number: int) -> None:
-        ledger.charge(M.cost(10), queries=10, details={"number": number}, budget=Budget(1e3), price=M.cost)
-
-    return [seconds(lambda number=number: charge(number)) for number in range(count)]  # type: ignore[misc]
+def ask(number: int, differ: bool) -> Ask:
+    sigma = 6000.0 + (number if differ else 0)
+    m = StableTopK(num_labels=40, choose=GaussianChoice(5000.0), sigma=sigma, delta_t=1e-12)
+    return Ask(m.cost(10), 10, {"number": number}, m.cost)
 
 
-def bare_syncs(folder: Path, count: int) -> float:
-    """Seconds of appending a page and syncing it, as often."""
-    with (folder / "pages").open("wb", buffering=0) as file:
-        return sum(seconds(lambda: (file.write(b"x" * 4096), os.fdatasync(file.fileno()))) for _ in range(count))
+def one_by_one(ledger: Ledger, differ: bool, pages: Path) -> dict[str, float]:
+    """Seconds of the charges, of as many bare syncs taken in turn with them, and of the status; growth in CPU time."""
+    each, cpu, syncs = [], [], 0.0
+    with pages.open("wb", buffering=0) as file:
+        for number in range(CHARGES):
+            one, began = ask(number, differ), time.process_time()
+            each.append(seconds(lambda one=one: ledger.charge_all([one], budget=BUDGET)))  # type: ignore[misc]
+            cpu.append(time.process_time() - began)
+            file.write(b"x" * 4096)
+            syncs += seconds(lambda: os.fdatasync(file.fileno()))
+    last, first = cpu[-AROUND:], cpu[10 : 10 + AROUND]
+    found = {"charges": sum(each), "cpu": sum(cpu), "syncs": syncs, "status": seconds(lambda: str(ledger.status()))}
+    return found | {"early": 1e6 * statistics.median(first), "late": 1e6 * statistics.median(last)}
 
 
-def measure(place: str | None) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(dir=place) as name, Ledger(Path(name) / "ledger.sqlite") as ledger:
-        each = charges(ledger, CHARGES)
-        status = seconds(lambda: str(ledger.status()))
-        ends = statistics.median(each[-100:]) / statistics.median(each[100:200])
-        return {"charges": sum(each), "status": status, "ends": ends, "syncs": bare_syncs(Path(name), CHARGES)}
+def at_once(ledger: Ledger, differ: bool) -> dict[str, float]:
+    asked = [ask(number, differ) for number in range(CHARGES)]
+    grouped = seconds(lambda: ledger.charge_all(asked, budget=BUDGET))
+    return {"grouped": grouped, "grouped status": seconds(lambda: str(ledger.status()))}
+
+
+def measure(place: str, differ: bool) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(dir=place) as name:
+        with Ledger(Path(name) / "single" / "ledger.sqlite") as ledger:
+            found = one_by_one(ledger, differ, Path(name) / "pages")
+        with Ledger(Path(name) / "grouped" / "ledger.sqlite") as ledger:
+            found |= at_once(ledger, differ)
+        fresh = Ledger(Path(name) / "single" / "ledger.sqlite")
+        return found | {"open": seconds(fresh.spent)}
+
+
+ROWS: dict[str, Callable[[dict[str, float]], str]] = {
+    f"{CHARGES} charges one by one, and status": lambda one: verdict(one["charges"] + one["status"]),
+    "  of which CPU time of the charges": lambda one: f"{one['cpu']:.2f} s",
+    "  of which status": lambda one: f"{one['status']:.2f} s",
+    f"  {CHARGES} bare syncs, in turn with them": lambda one: f"{one['syncs']:.2f} s",
+    f"{CHARGES} charges at once, and status": lambda one: verdict(one["grouped"] + one["grouped status"]),
+    "CPU time of a charge after 10 rows": lambda one: f"{one['early']:.0f} us",
+    f"CPU time of a charge after {CHARGES - AROUND} rows": lambda one: f"{one['late']:.0f} us",
+    "  growth (goal 1x)": lambda one: f"{one['late'] / one['early']:.2f}x",
+    f"a new process reads {CHARGES} rows": lambda one: f"{1e3 * one['open']:.0f} ms",
+}
+
+
+def verdict(total: float) -> str:
+    return f"{total:.2f} s {'<' if total < GOAL else '>'} {GOAL:g}"
 
 
 def main() -> None:
-    M.cost(1).epsilon(1e-6)
-    places = {"disk": sys.argv[1] if len(sys.argv) > 1 else "."}
-    places = ({"memory": "/dev/shm"} if os.access("/dev/shm", os.W_OK) else {}) | places
-    print(f"{'what':<58}" + "".join(f"{name:>12}" for name in places) + f"{'goal':>12}")
-    found = {name: measure(place) for name, place in places.items()}
-    rows = {
-        f"{CHARGES} charges and status": (lambda one: f"{one['charges'] + one['status']:.2f} s", "< 2 s"),
-        "status alone": (lambda one: f"{one['status']:.2f} s", ""),
-        f"{CHARGES} bare syncs of the same place": (lambda one: f"{one['syncs']:.2f} s", ""),
-        "a charge after 900 others / after 100": (lambda one: f"{one['ends']:.2f}x", "1x"),
-    }
-    for name, (show, goal) in rows.items():
-        print(f"{name:<58}" + "".join(f"{show(one):>12}" for one in found.values()) + f"{goal:>12}")
+    ask(0, False).cost.epsilon(1e-6)
+    places = {"memory": "/dev/shm"} if os.access("/dev/shm", os.W_OK) else {}
+    places["disk"] = sys.argv[1] if len(sys.argv) > 1 else "."
+    cases = [(name, place, differ) for name, place in places.items() for differ in (False, True)]
+    heads = [f"{name}, {'different' if differ else 'equal'}" for name, _, differ in cases]
+    print(f"{'':<44}" + "".join(f"{head:>19}" for head in heads))
+    found = [measure(place, differ) for _, place, differ in cases]
+    for name, show in ROWS.items():
+        print(f"{name:<44}" + "".join(f"{show(one):>19}" for one in found))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ class Ballots:
         label_names: K names.
         unit: `record` or `person`: whose data one teacher's ballot depends on.
         digest: hash of all votes.
+        weights: what the teachers' networks started from, in words; None where it was not noted.
     """
 
     votes: np.ndarray
@@ -28,6 +29,7 @@ class Ballots:
     label_names: tuple[str, ...]
     unit: str
     digest: str
+    weights: str | None = None
 
     @classmethod
     def load(cls, run: Run) -> "Ballots":
@@ -38,7 +40,7 @@ class Ballots:
         index = json.loads(path.read_text())
         store = VoteStore(run.private / "votes", index["teachers"], len(index["ids"]), len(index["label_names"]))
         ids, names = np.array(index["ids"]), tuple(index["label_names"])
-        return cls(store.load(), ids, names, index["unit"], store.digest())
+        return cls(store.load(), ids, names, index["unit"], store.digest(), index.get("weights"))
 
     def first(self, queries: int | None) -> "Ballots":
         """Only the first so many queries; None means all."""
@@ -48,10 +50,11 @@ class Ballots:
         return replace(self, votes=self.votes[:, :queries], ids=self.ids[:queries])
 
 
-def write_index(run: Run, split: Split, teachers: int, unit: str, token: str) -> None:
+def write_index(run: Run, split: Split, teachers: int, unit: str, token: str, weights: str | None = None) -> None:
     """Note beside the votes what they are about, and the word that every vote file of this run carries."""
     names = {"ids": [str(name) for name in split.public.ids], "label_names": list(split.label_names)}
-    write_json(run.private / "queries.json", names | {"teachers": teachers, "unit": unit, "token": token}, mode=0o600)
+    about = {"teachers": teachers, "unit": unit, "token": token, "weights": weights}
+    write_json(run.private / "queries.json", names | about, mode=0o600)
 
 
 def positions(wanted: np.ndarray, ids: np.ndarray) -> np.ndarray:

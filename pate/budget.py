@@ -3,11 +3,21 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pate.accounting.conversion import ORDERS, Conversion, published_epsilon, tight_epsilon
 from pate.accounting.cost import Neighbours, PrivacyCost
+from pate.accounting.events import Event
 from pate.errors import BudgetExceeded, SettingError, require
 
 Price = Callable[[int], PrivacyCost]  # n -> the cost of n queries
+Floats = NDArray[np.float64]
+
+NOTHING = PrivacyCost()
+SLACK = 1e-9  # more than the roundings of a sum of a million numbers >= 0 can take away, in whatever order it is made
 
 
 @dataclass(frozen=True)
@@ -47,20 +57,70 @@ class Terms(Budget):
         return replace(self, epsilon=budget.epsilon, delta=budget.delta)
 
 
-def check_budget(
-    before: PrivacyCost, cost: PrivacyCost, queries: int, budget: Budget, price: Price | None = None
-) -> None:
+class Running:
+    """The sum of costs, kept so that adding one, or asking whether one more surely fits, takes as long as the first.
+
+    The events and delta are those of the same sum of `PrivacyCost`s. Beside them goes the sum of the curves, which is
+    rounded in another order than theirs: raised by `SLACK` it is nowhere below theirs, nor is its epsilon. An interrupt
+    in the middle can make a cost count twice, never be left out.
+    """
+
+    def __init__(self) -> None:
+        self.counted: dict[Event, int] = {}
+        self.delta, self.pure = 0.0, 0.0
+        self.neighbours: Neighbours | None = None
+        self._curve, self._waiting = np.zeros_like(ORDERS), list[PrivacyCost]()
+
+    def add(self, cost: PrivacyCost) -> None:
+        """One more."""
+        self._waiting.append(cost)
+        for event, count in cost.counted:
+            self.counted[event] = self.counted.get(event, 0) + count
+        self.delta, self.pure = self.delta + cost.delta, self.pure + cost.pure_epsilon
+        self.neighbours = self.neighbours or cost.neighbours
+
+    @property
+    def cost(self) -> PrivacyCost:
+        """The sum itself; takes longer the more different events there are."""
+        return PrivacyCost(tuple(self.counted.items()), self.delta, self.neighbours)
+
+    def bound(self, delta: float, more: PrivacyCost = NOTHING, conversion: Conversion = "tight") -> float:
+        """At least the epsilon of the sum and more, by a hair without pure epsilons; inf where delta is used up."""
+        while self._waiting:
+            self._curve += _curve(self._waiting[-1])
+            self._waiting.pop()
+        left = delta - (self.delta + more.delta)
+        if left <= 1e-9 * delta:
+            return math.inf
+        convert = tight_epsilon if conversion == "tight" else published_epsilon
+        by_curve = convert((self._curve + _curve(more)) * (1 + SLACK), left)
+        return min(by_curve, (self.pure + more.pure_epsilon) * (1 + SLACK))
+
+
+def _curve(cost: PrivacyCost) -> Floats:
+    """A cost's curve on the orders of the conversion."""
+    return sum((count * _on_orders(event) for event, count in cost.counted), np.zeros_like(ORDERS))
+
+
+@lru_cache(maxsize=4096)
+def _on_orders(event: Event) -> Floats:
+    curve = event.rdp(ORDERS)
+    curve.flags.writeable = False
+    return curve
+
+
+def check_budget(before: Running, cost: PrivacyCost, queries: int, budget: Budget, price: Price | None = None) -> None:
     """Refuse with numbers a cost that does not fit: what it needs, what is left, how many queries would fit.
 
     Without a limit on epsilon, there must be some epsilon at delta: the queries' own failure probabilities leave room.
     """
-    if _within(before + cost, budget):
+    if before.bound(budget.delta, cost) < _limit(budget) or _within(before.cost + cost, budget):
         return
     try:
-        text = _numbers(before, cost, queries, _limit(budget), budget.delta)
+        text = _numbers(before.cost, cost, queries, _limit(budget), budget.delta)
     except SettingError as error:
         text = f"{queries} queries do not fit a budget of delta {budget.delta:g}: {error}"
-    fit = "" if price is None else f"; {fitting(before, price, queries, budget)} fit"
+    fit = "" if price is None else f"; {fitting(before.cost, price, queries, budget)} fit"
     raise BudgetExceeded(f"{text}{fit}.")
 
 

@@ -182,7 +182,9 @@ def _source(mechanism: Mechanism, seed: int | None, *stream: int) -> noise.Noise
     return noise.system() if seed is None else noise.seeded(seed, *stream)
 
 
-def publish(run: Run, answered: Answered, ledger: Ledger, *, delta: float, unit: str | None) -> Statement:
+def publish(
+    run: Run, answered: Answered, ledger: Ledger, *, delta: float, unit: str | None, weights: str | None = None
+) -> Statement:
     """Make charged answers the run's labels, and state what everything in the ledger costs together.
 
     Of what was answered, only the charges are believed: their answers are read back from disk and checked against the
@@ -205,7 +207,7 @@ def publish(run: Run, answered: Answered, ledger: Ledger, *, delta: float, unit:
             num_teachers=labels.num_teachers,
             budget=ledger.terms(),
             covers=covers,
-            weights=_weights(run),
+            weights=weights,
         )
         _write(run, ledger, _files(labels, [part.charge.id for part in answers], statement, ledger.status(delta)))
     return statement
@@ -296,19 +298,6 @@ def _made(
         except SettingError as error:
             made[name] = str(error)
     return made
-
-
-def _weights(run: Run) -> str | None:
-    """What the teachers' networks started from, which is a public setting."""
-    path = run.private / "manifest.json"
-    if not path.exists():
-        return None
-    settings = json.loads(path.read_text()).get("teachers", {}).get("settings", {})
-    if "model.name" not in settings:
-        return None
-    weights = settings.get("model.weights")
-    origin = "random weights" if weights is None else f"the public weights {weights}"
-    return f"{settings['model.name']} with {origin}"
 
 
 def _answer_state(ledger: Ledger, charge: Charge) -> tuple[str, str]:

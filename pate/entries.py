@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from pate.accounting.cost import PrivacyCost
-from pate.budget import Budget, Terms
+from pate.budget import Budget, Running, Terms
 
-SCHEMA = """
+VERSION = 2
+SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS entries (
     id INTEGER PRIMARY KEY,
@@ -19,7 +20,6 @@ CREATE TABLE IF NOT EXISTS entries (
     kind TEXT NOT NULL,
     subject TEXT NOT NULL,
     body TEXT NOT NULL,
-    spent TEXT NOT NULL,
     terms TEXT NOT NULL,
     previous TEXT NOT NULL,
     hash TEXT NOT NULL
@@ -28,14 +28,15 @@ CREATE INDEX IF NOT EXISTS by_subject ON entries(subject, kind);
 CREATE UNIQUE INDEX IF NOT EXISTS one_answer ON entries(subject) WHERE kind = 'answer';
 CREATE TABLE IF NOT EXISTS head (rows INTEGER NOT NULL, hash TEXT NOT NULL);
 INSERT INTO head SELECT 0, '' WHERE NOT EXISTS (SELECT * FROM head);
+PRAGMA user_version = {VERSION};
 COMMIT;
 """
-FIELDS = "id, time, kind, subject, body, spent, terms, previous, hash"
+FIELDS = "id, time, kind, subject, body, terms, previous, hash"
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What was asked, what it cost, what had been spent after it, and its answer's hash if there is one.
+    """What was asked, what it cost, and its answer's hash if there is one.
 
     Attributes:
         id: the charge's row.
@@ -48,7 +49,6 @@ class Charge:
     details: dict[str, Any]
     queries: int
     cost: PrivacyCost
-    spent: PrivacyCost
     answer: str | None
     answered: int | None = None
 
@@ -61,7 +61,6 @@ class Entry(NamedTuple):
     kind: str
     subject: str
     body: str
-    spent: str
     terms: str
     previous: str
     hash: str
@@ -69,53 +68,52 @@ class Entry(NamedTuple):
     @property
     def seal(self) -> str:
         """The hash that the row must carry."""
-        values = [value if isinstance(value, (int, str)) else repr(value) for value in self[:8]]
+        values = [value if isinstance(value, (int, str)) else repr(value) for value in self[:7]]
         return digest(canonical(values))
-
-    def parsed(self) -> tuple[dict[str, Any], PrivacyCost, Terms]:
-        """Body, running total and terms."""
-        spent = PrivacyCost.from_json(json.loads(self.spent))
-        return json.loads(self.body), spent, Terms(**json.loads(self.terms))
 
 
 class Page:
-    """The last row inside a transaction, and the pen that adds the next."""
+    """What one connection has read of a ledger: the last row, the terms in force, and the sum of all charges.
 
-    def __init__(self, connection: sqlite3.Connection, entry: Entry) -> None:
-        self.connection, self.entry, self.grown = connection, entry, False
-        _, self.spent, self.terms = entry.parsed()
+    The sum is stored nowhere, so nobody can forge it: it is made of the rows, each read once and checked to follow
+    from the one before it.
+    """
 
-    def append(self, kind: str, subject: str, body: Mapping[str, Any], spent: PrivacyCost, terms: Terms) -> Entry:
-        """Add a row; it becomes the last."""
-        time = datetime.now(UTC).isoformat(timespec="seconds")
-        texts = (canonical(body), canonical(spent.to_json()), canonical(asdict(terms)))
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection, self.grown = connection, False
+        self.entry, self.terms, self.total = START, Terms(), Running()
+
+    def append(self, kind: str, subject: str, body: Mapping[str, Any], terms: Terms) -> Entry:
+        """Write a row inside a transaction; it becomes the last, if it follows."""
+        time, texts = datetime.now(UTC).isoformat(timespec="seconds"), (canonical(body), canonical(asdict(terms)))
         entry = Entry(self.entry.id + 1, time, kind, subject, *texts, self.entry.hash, "")
         entry = entry._replace(hash=entry.seal)
-        self.connection.execute(f"INSERT INTO entries ({FIELDS}) VALUES (?,?,?,?,?,?,?,?,?)", entry)
+        self.grown = True
+        self.connection.execute(f"INSERT INTO entries ({FIELDS}) VALUES (?,?,?,?,?,?,?,?)", entry)
         self.connection.execute("UPDATE head SET rows = ?, hash = ?", (entry.id, entry.hash))
-        self.entry, self.spent, self.terms, self.grown = entry, spent, terms, True
+        self.take(entry)
         return entry
 
-
-def carried(before: Entry, entry: Entry) -> tuple[str, str]:
-    """The total and the terms that a row must carry after the row before it."""
-    body, _, terms = entry.parsed()
-    _, spent, old = before.parsed()
-    if entry.kind == "charge":
-        cost = PrivacyCost.from_json(body["cost"])
-        return canonical((spent + cost).to_json()), canonical(asdict(old.about(cost.neighbours, terms.unit)))
-    if entry.kind == "budget":
-        limit = Budget(body["epsilon"], body["delta"])
-        return before.spent, canonical(asdict(old.about(body["neighbours"], body["unit"]).under(limit)))
-    return before.spent, before.terms
+    def take(self, entry: Entry) -> None:
+        """The next row, which must carry the terms that follow; a ValueError, KeyError or TypeError if not."""
+        body, stated = json.loads(entry.body), Terms(**json.loads(entry.terms))
+        terms, cost = self.terms, PrivacyCost()
+        if entry.kind == "charge":
+            cost = PrivacyCost.from_json(body["cost"])
+            terms = terms.about(cost.neighbours, stated.unit)
+        elif entry.kind == "budget":
+            terms = terms.about(body["neighbours"], body["unit"]).under(Budget(body["epsilon"], body["delta"]))
+        if (entry.previous, stated) != (self.entry.hash, terms):
+            raise ValueError(f"row {entry.id} does not follow")
+        self.total.add(cost)
+        self.entry, self.terms = entry, terms
 
 
 def to_charge(entry: Entry, answer: Entry | None) -> Charge:
     """A charge's row, and the row of its answer, as one object."""
-    body, spent, _ = entry.parsed()
-    cost, reply = PrivacyCost.from_json(body["cost"]), json.loads(answer.body) if answer else {}
+    body, reply = json.loads(entry.body), json.loads(answer.body) if answer else {}
     asked = (entry.id, entry.time, entry.subject, body["details"], body["queries"])
-    return Charge(*asked, cost, spent, reply.get("answer"), reply.get("answered"))
+    return Charge(*asked, PrivacyCost.from_json(body["cost"]), reply.get("answer"), reply.get("answered"))
 
 
 def request_hash(details: Mapping[str, Any]) -> str:
@@ -133,4 +131,4 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-START = Entry(0, "", "", "", "{}", canonical(PrivacyCost().to_json()), canonical(asdict(Terms())), "", "")
+START = Entry(0, "", "", "", "{}", canonical(asdict(Terms())), "", "")

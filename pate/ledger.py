@@ -1,12 +1,14 @@
 """What has been spent, durably: an append-only SQLite file in the release folder that refuses before it is too late.
 
-Every row of `entries` carries the running total, the terms in force and the hash of the row before it:
+Every row of `entries` carries the terms in force and the hash of the row before it:
     budget      what may be spent in all, once it is set; afterwards epsilon may be lowered, nothing else changed
     charge      committed before a single noise value is drawn
     answer      the hash of the answer that was written for a charge; at most one per charge
     published   the hashes of files, committed before they are written
-`head` holds the number of rows and the last hash. A charge reads the head and the last row, so its time does not grow
-with the number of rows (only, by microseconds each, with the number of different mechanisms ever charged).
+`head` holds the number of rows and the last hash. No total is stored: whoever opens the ledger adds up its rows, after
+checking each, and from then on reads only the rows that others add. So the time of a charge does not grow with the
+number of rows, whatever mechanisms they are of; opening does, by some thirty microseconds a row. A charge is durable by
+one sync; several can share it (`charge_all`).
 
 Noticed and named: a row that was edited, deleted, inserted or moved; rows cut from the end (by the head, or, if that
 was cut too, by the witness in the private room: `pate.witness`); a whole ledger that was deleted, rewritten or replaced
@@ -14,19 +16,20 @@ by an older copy (by the witness). Not noticed: ledger and witness set back toge
 that, such as an earlier statement, which names the last row it covers and that row's hash.
 """
 
+import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pate.accounting.cost import Neighbours, PrivacyCost
 from pate.budget import Budget, Price, Terms, check_budget
-from pate.entries import FIELDS, SCHEMA, START, Charge, Entry, Page, carried, request_hash, to_charge
-from pate.errors import PateError
+from pate.entries import FIELDS, SCHEMA, VERSION, Charge, Entry, Page, request_hash, to_charge
+from pate.errors import BudgetExceeded, PateError
 from pate.runs import sync_folder
 from pate.witness import Seen, Witness
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from pate.mechanisms import Mechanism
     from pate.odometer import Status
 
-__all__ = ["Budget", "Charge", "Ledger", "LedgerDamaged", "StorageFailed", "Terms"]
+__all__ = ["Ask", "Budget", "Charge", "Ledger", "LedgerDamaged", "StorageFailed", "Terms"]
 
 STORAGE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_PERM")
 
@@ -47,8 +50,17 @@ class StorageFailed(PateError):
     """The disk is full or refuses; the message says what was and what was not done."""
 
 
+class Ask(NamedTuple):
+    """One of several charges that are made at once; see `Ledger.charge`."""
+
+    cost: PrivacyCost
+    queries: int
+    details: Mapping[str, Any]
+    price: Price | None = None
+
+
 class Ledger:
-    """The charges of one run. Safe among threads and processes; nothing is cached between calls.
+    """The charges of one run. Safe among threads and processes.
 
     >>> import tempfile
     >>> from pate.mechanisms import NoisyCounts
@@ -65,7 +77,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self.witness = Witness(self.path)
-        self._connections: dict[tuple[int, int], sqlite3.Connection] = {}
+        self._pages: dict[tuple[int, int], Page] = {}  # by process and thread
         with self._guarded("opened"):
             self._create()
 
@@ -88,15 +100,32 @@ class Ledger:
             price: n -> cost of n queries, so that a refusal can say how many fit.
             unit: whose data the cost protects, `record` or `person`.
         """
+        return self.charge_all([Ask(cost, queries, details, price)], budget=budget, unit=unit)[0]
+
+    def charge_all(
+        self, asked: Sequence[Ask], *, budget: Budget | None = None, unit: str | None = None
+    ) -> list[Charge]:
+        """Commit several prices, all or none, with one sync; as `charge` otherwise."""
+        charges: list[Charge] = []
         with self._writing("charged; nothing was drawn") as page:
-            terms, spent = page.terms.about(cost.neighbours, unit), page.spent + cost
-            self._set(page, terms.under(budget or Budget()))
-            limit = budget if page.terms.epsilon is None else page.terms
-            if limit is not None:
-                check_budget(page.spent, cost, queries, limit, price)
-            body = {"details": dict(details), "queries": queries, "cost": cost.to_json()}
-            entry = page.append("charge", request_hash(details), body, spent, page.terms.about(cost.neighbours, unit))
-        return to_charge(entry, None)
+            for ask in asked:
+                try:
+                    charges.append(self._charge(page, ask, budget, unit))
+                except BudgetExceeded as error:
+                    at_once = f"number {len(charges) + 1} of {len(asked)} charges at once does not fit, none is made: "
+                    raise BudgetExceeded(f"{at_once if len(asked) > 1 else ''}{error}") from None
+        return charges
+
+    def _charge(self, page: Page, ask: Ask, budget: Budget | None, unit: str | None) -> Charge:
+        """Append a price that fits."""
+        cost = PrivacyCost() + ask.cost  # a cost that depends on the votes refuses to be added
+        terms = page.terms.about(cost.neighbours, unit).under(budget or Budget())
+        self._set(page, terms)
+        limit = budget if terms.epsilon is None else terms
+        if limit is not None:
+            check_budget(page.total, cost, ask.queries, limit, ask.price)
+        body = {"details": dict(ask.details), "queries": ask.queries, "cost": cost.to_json()}
+        return to_charge(page.append("charge", request_hash(ask.details), body, terms), None)
 
     def settle(self, charge: Charge, answer: str, answered: int | None = None) -> None:
         """Record the hash of the answer that was written for a charge; once only."""
@@ -105,14 +134,14 @@ class Ledger:
             if not self._select("id = ? AND kind = 'charge' AND subject = ?", str(charge.id), charge.request):
                 raise PateError(f"charge {charge.id} is not in {self.path.name}: there is no answer without a charge")
             try:
-                page.append("answer", str(charge.id), body, page.spent, page.terms)
+                page.append("answer", str(charge.id), body, page.terms)
             except sqlite3.IntegrityError:
                 raise PateError(f"charge {charge.id} already has its answer; noise is never drawn twice") from None
 
     def record(self, files: Mapping[str, str]) -> None:
         """Commit the hashes of files that are about to be published: name -> SHA-256."""
         with self._writing("told what is published") as page:
-            page.append("published", "", {"files": dict(files)}, page.spent, page.terms)
+            page.append("published", "", {"files": dict(files)}, page.terms)
 
     def set_budget(self, budget: Budget, *, neighbours: Neighbours | None = None, unit: str | None = None) -> Terms:
         """Set the budget, or lower its epsilon; returns the terms in force. No epsilon: the stored budget holds."""
@@ -146,13 +175,13 @@ class Ledger:
             found = self._select("kind = 'published' AND subject = '' ORDER BY id DESC")
         files: dict[str, list[str]] = {}
         for entry in found:
-            for name, seal in self._sound(entry).parsed()[0]["files"].items():
+            for name, seal in json.loads(self._sound(entry).body)["files"].items():
                 files.setdefault(name, []).append(seal)
         return files
 
     def spent(self) -> PrivacyCost:
         """Everything charged so far, composed."""
-        return self._now().spent
+        return self._now().total.cost
 
     def terms(self) -> Terms:
         """The budget in force and what it is about."""
@@ -174,9 +203,8 @@ class Ledger:
     def verify(self) -> list[Entry]:
         """Every row, after checking each by itself, the chain, the totals, the head and the witness."""
         with self._reading() as (connection, seen):
-            entries = self._select("1 ORDER BY id")
-            self._check_chain(entries)
-            self._check_ends(connection, entries[-1] if entries else START, seen)
+            entries = self._replay(seen)
+            self._read(seen)
             sound = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if sound != "ok":
             raise LedgerDamaged(f"{self.path.name} cannot be used: {sound}")
@@ -184,8 +212,8 @@ class Ledger:
 
     def close(self) -> None:
         """Close this process's connections, so that SQLite folds its side files into the ledger; use reopens it."""
-        for own in [own for own in self._connections if own[0] == os.getpid()]:
-            self._connections.pop(own).close()
+        for own in [own for own in self._pages if own[0] == os.getpid()]:
+            self._pages.pop(own).connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -195,7 +223,7 @@ class Ledger:
 
     def _create(self) -> None:
         """Make the tables; a ledger that the witness has seen is not begun anew."""
-        if self.path.exists() and self._tables() >= {"entries", "head"}:
+        if self.path.exists() and self._is_ledger():
             return
         seen = self.witness.seen()
         if seen is not None:
@@ -204,18 +232,22 @@ class Ledger:
             )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.witness.lock():
-            tables = self._tables()
-            if tables and not tables >= {"entries", "head"}:
-                raise LedgerDamaged(f"{self.path.name} cannot be used: it is no ledger of this version")
+            self._is_ledger()
             self._connection().executescript(SCHEMA)
         sync_folder(self.path.parent)
 
-    def _tables(self) -> set[str]:
-        return {row[0] for row in self._connection().execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    def _is_ledger(self) -> bool:
+        """Whether the file is a ledger; False if it is empty, an error if it is something else."""
+        connection = self._connection()
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if tables and not (tables >= {"entries", "head"} and version == VERSION):
+            raise LedgerDamaged(f"{self.path.name} cannot be used: it is no ledger of this version")
+        return bool(tables)
 
     def _now(self) -> Page:
-        with self._reading() as (connection, seen):
-            return self._page(connection, seen)
+        with self._reading() as (_, seen):
+            return self._read(seen)
 
     @contextmanager
     def _reading(self) -> Iterator[tuple[sqlite3.Connection, Seen]]:
@@ -232,7 +264,7 @@ class Ledger:
     def _set(page: Page, terms: Terms) -> None:
         """Write a budget down if it is a new one."""
         if (terms.epsilon, terms.delta) != (page.terms.epsilon, page.terms.delta):
-            page.append("budget", "", asdict(terms), page.spent, terms)
+            page.append("budget", "", asdict(terms), terms)
 
     @contextmanager
     def _writing(self, purpose: str) -> Iterator[Page]:
@@ -241,22 +273,35 @@ class Ledger:
             connection = self._connection()
             connection.execute("BEGIN IMMEDIATE")
             try:
-                page = self._page(connection, self.witness.seen())
+                page = self._read(self.witness.seen())
                 yield page
                 connection.execute("COMMIT")
             except BaseException:
+                if self._page().grown:  # what was appended is not there: all is read again
+                    self._pages[_here()] = Page(connection)
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-            if page.grown:
+            grown, page.grown = page.grown, False
+            if grown:
                 self.witness.note(page.entry.id, page.entry.hash)
 
-    def _page(self, connection: sqlite3.Connection, seen: Seen) -> Page:
-        """The last row, if it, the head and the witness agree."""
-        last = self._select("1 ORDER BY id DESC LIMIT 1")
-        entry = self._sound(last[0]) if last else START
-        self._check_ends(connection, entry, seen)
-        return Page(connection, entry)
+    def _read(self, seen: Seen) -> Page:
+        """What this thread has read, with the rows that came since; the last that it read must still be there."""
+        page = self._page()
+        known = [page.entry] if page.entry.id else []
+        found = self._select("id >= ? ORDER BY id", str(page.entry.id))
+        if found[: len(known)] != known:
+            self._replay(seen)
+            raise LedgerDamaged(f"{self.path.name}: row {page.entry.id} is not the one that was read before")
+        self._take(page, found[len(known) :], seen)
+        return page
+
+    def _replay(self, seen: Seen) -> list[Entry]:
+        """Every row, read and checked anew."""
+        entries = self._select("1 ORDER BY id")
+        self._take(Page(self._connection()), entries, seen)
+        return entries
 
     def _select(self, where: str, *values: str) -> list[Entry]:
         rows = self._connection().execute(f"SELECT {FIELDS} FROM entries WHERE {where}", values)
@@ -267,9 +312,21 @@ class Ledger:
             raise LedgerDamaged(f"{self.path.name}: row {entry.id} was edited: its hash does not fit its contents")
         return entry
 
-    def _check_ends(self, connection: sqlite3.Connection, last: Entry, seen: Seen) -> None:
+    def _take(self, page: Page, entries: Sequence[Entry], seen: Seen) -> None:
+        """Add up rows, each of which fits its hash and follows the one before it; do head and witness know the last?"""
+        for entry in entries:
+            before = page.entry.id
+            if entry.id != before + 1:
+                raise LedgerDamaged(f"{self.path.name}: row {before + 1} is missing")
+            try:
+                page.take(self._sound(entry))
+            except (KeyError, TypeError, ValueError):
+                raise LedgerDamaged(f"{self.path.name}: row {entry.id} does not follow from row {before}") from None
+        self._check_ends(page.entry, seen)
+
+    def _check_ends(self, last: Entry, seen: Seen) -> None:
         """Do the head and the witness know the last row?"""
-        head = connection.execute("SELECT rows, hash FROM head").fetchall()
+        head = self._connection().execute("SELECT rows, hash FROM head").fetchall()
         if len(head) == 1 and isinstance(head[0][0], int) and head[0][0] > last.id:
             raise LedgerDamaged(f"{self.path.name}: rows {last.id + 1} to {head[0][0]} are missing at the end")
         if head != [(last.id, last.hash)]:
@@ -281,30 +338,17 @@ class Ledger:
         if rows and [entry.hash for entry in self._select("id = ?", str(rows))] != [seal]:
             raise LedgerDamaged(f"{self.path.name}: row {rows} is not the one that {self.witness.path} has seen")
 
-    def _check_chain(self, entries: list[Entry]) -> None:
-        """Each row fits its hash, follows the row before it, and carries the right total and terms."""
-        before = START
-        for entry in entries:
-            if entry.id != before.id + 1:
-                raise LedgerDamaged(f"{self.path.name}: row {before.id + 1} is missing")
-            self._sound(entry)
-            try:
-                follows = entry.previous == before.hash and carried(before, entry) == (entry.spent, entry.terms)
-            except (KeyError, TypeError, ValueError):
-                follows = False
-            if not follows:
-                raise LedgerDamaged(f"{self.path.name}: row {entry.id} does not follow from row {before.id}")
-            before = entry
-
     def _connection(self) -> sqlite3.Connection:
-        """One connection per process and thread, kept: closing it would cost two more syncs."""
-        own = os.getpid(), threading.get_ident()
-        if own not in self._connections:
+        return self._page().connection
+
+    def _page(self) -> Page:
+        """What this thread has read; one connection per process and thread, kept: closing it costs two more syncs."""
+        if _here() not in self._pages:
             connection = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
-            self._connections[own] = connection
-        return self._connections[own]
+            self._pages[_here()] = Page(connection)
+        return self._pages[_here()]
 
     @contextmanager
     def _guarded(self, purpose: str) -> Iterator[None]:
@@ -317,3 +361,7 @@ class Ledger:
             raise LedgerDamaged(f"{self.path.name} cannot be used: {error}") from error
         except OSError as error:
             raise StorageFailed(f"{self.path} could not be {purpose}: {error}") from error
+
+
+def _here() -> tuple[int, int]:
+    return os.getpid(), threading.get_ident()

@@ -9,12 +9,13 @@ from typing import Any
 
 from pate.accounting.conversion import Conversion
 from pate.accounting.cost import PrivacyCost
-from pate.budget import Terms
+from pate.budget import Running, Terms
 from pate.entries import Charge
 from pate.errors import SettingError
 from pate.ledger import Ledger
 from pate.mechanisms import Mechanism
 
+MANY = 32  # different events, of which adding up all for every line would be felt
 INK, FAINT, TIGHT, PUBLISHED, LIMIT = "#222222", "#6b6b6b", "#0072B2", "#D55E00", "#444444"
 
 
@@ -96,10 +97,9 @@ def read(ledger: Ledger, delta: float, mechanisms: Mapping[str, Mechanism | str]
     """
     charges, terms = ledger.charges(), ledger.terms()
     delta = delta if terms.epsilon is None else terms.delta
-    spent = charges[-1].spent if charges else PrivacyCost()
+    lines, spent = _lines(charges, delta)
     by: dict[str, float] = {how: epsilon(spent, delta, how) for how in _conversions(spent)}
     left = {} if terms.epsilon is None else {how: max(0.0, terms.epsilon - value) for how, value in by.items()}
-    lines = tuple(_line(charge, delta) for charge in charges)
     ahead = tuple(_next(name, made, spent, queries, terms, delta) for name, made in mechanisms.items())
     return Status(terms, delta, by, left, lines, ahead)
 
@@ -117,12 +117,27 @@ def _conversions(cost: PrivacyCost) -> tuple[Conversion, ...]:
     return ("tight", "published", "exact") if cost.is_gaussian else ("tight", "published")
 
 
-def _line(charge: Charge, delta: float) -> Line:
+def _lines(charges: Sequence[Charge], delta: float) -> tuple[tuple[Line, ...], PrivacyCost]:
+    """A line per charge, and what all cost together."""
+    running, lines = Running(), []
+    for charge in charges:
+        running.add(charge.cost)
+        lines.append(_line(charge, running, delta))
+    return tuple(lines), running.cost
+
+
+def _line(charge: Charge, running: Running, delta: float) -> Line:
     kind = charge.details.get("mechanism", {})
     name = kind.get("kind", "?") if isinstance(kind, Mapping) else str(kind)
     answered = charge.answered if charge.answered is not None else (None if charge.answer is None else charge.queries)
-    totals = epsilon(charge.spent, delta), epsilon(charge.spent, delta, "published")
+    totals = _total(running, delta, "tight"), _total(running, delta, "published")
     return Line(charge.id, charge.time, name, charge.queries, answered, epsilon(charge.cost, delta), *totals)
+
+
+def _total(running: Running, delta: float, conversion: Conversion) -> float:
+    """Epsilon so far; of many different events that have no pure epsilon by their running sum, which is as good."""
+    quick = len(running.counted) > MANY and math.isinf(running.pure)
+    return running.bound(delta, conversion=conversion) if quick else epsilon(running.cost, delta, conversion)
 
 
 def _next(name: str, made: Mechanism | str, spent: PrivacyCost, queries: int, terms: Terms, delta: float) -> Next:

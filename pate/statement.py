@@ -19,6 +19,10 @@ NEIGHBOUR_WORDS = {
     "teacher_added": "one whole teacher is added or removed (a claim about teachers, not about a single {unit})",
     None: "nothing changes, since nothing was asked",
 }
+PROTECTED = {
+    "person": "People, not single images, are protected: everything of one person went to one teacher.",
+    "record": "Single images (or rows), not people, are protected: those of one person may be with several teachers.",
+}
 RELEASED = (
     "the labels, which queries were answered, noisy counts where the mechanism gives them, the student trained on "
     "them, this statement, the ledger, and what is computed from these and from public data"
@@ -58,7 +62,7 @@ def state(
         unit: whose data is protected, `record` or `person`.
         budget: the ledger's terms, if a budget was set.
         covers: the number of ledger rows that this statement is about, and the last one's hash.
-        weights: what the teachers' networks started from; None if nothing is known about it.
+        weights: the teachers' networks and what they started from; None if nothing is known about it.
     """
     spent = total(charge.cost for charge in charges)
     facts = {
@@ -117,11 +121,12 @@ def _text(facts: dict[str, Any]) -> str:
 
 def _claim(facts: dict[str, Any]) -> str:
     epsilon, delta = facts["epsilon"]["tight"], facts["delta"]
+    protected = PROTECTED.get(facts["unit"]) if facts["neighbours"] == "teacher_changed" else None
     change = NEIGHBOUR_WORDS[facts["neighbours"]].format(unit=facts["unit"] or "record")
     return (
         f"Everything released here together is differentially private with epsilon {epsilon:.4g} at delta {delta:g}. "
         f"This means: if {change}, no released result becomes more than {_factor(epsilon)} times more or less likely, "
-        f"except with probability {delta:g}."
+        f"except with probability {delta:g}.{f' {protected}' if protected else ''}"
     )
 
 
@@ -134,7 +139,7 @@ def _basis(facts: dict[str, Any]) -> str:
     wasted = f" Counted too: {_count(lost, 'charge')} whose answer was lost in a crash." if lost else ""
     exact = facts["epsilon"].get("exact")
     also = f"; all noise being Gaussian, {exact:.4g} is exact" if exact is not None else ""
-    start = f" The teachers' networks started from {facts['weights']}." if facts["weights"] else ""
+    start = f" The teachers' networks: {facts['weights']}." if facts["weights"] else ""
     return (
         f"It rests on this. {facts['teachers']} teachers, each trained on its own part of the private data, answered "
         f"{facts['queries']} questions: {answered}.{wasted} Proved by {'; '.join(facts['theorems'])}; composed by "

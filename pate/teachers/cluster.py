@@ -2,6 +2,8 @@
 
 import functools
 import os
+import re
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 from pate.errors import PateError, require
 from pate.teachers.pool import ATTEMPTS, THREADS, Call, JobFailed, Result, attempt, cores
 from pate.teachers.settings import Ray
+
+KNOCK = 10.0  # seconds within which the port of a cluster must answer
 
 
 class RayPool:
@@ -72,8 +76,9 @@ class RayPool:
             quiet = {"log_to_driver": False, "logging_level": "error"}
             local = {} if self.settings.address else {"include_dashboard": False}
             try:
+                _knock(self.settings.address)
                 ray.init(**where, **size, **quiet, **local)
-            except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            except (OSError, OverflowError, RuntimeError, ValueError) as error:
                 reason = str(error).strip().splitlines()[0]
                 raise PateError(f"ray.address={self.settings.address}: no Ray could be reached ({reason})") from None
         found = ray.cluster_resources()
@@ -94,6 +99,13 @@ class RayPool:
             reason = type(error).__name__
             return None, JobFailed(f"its process was lost {ATTEMPTS} times ({reason})"), 0.0, self.slots[0]
         return (content, None, seconds, device) if word == "value" else (None, content, seconds, device)
+
+
+def _knock(address: str | None) -> None:
+    """Is anybody at host:port? Ray itself would go on trying for minutes."""
+    found = re.fullmatch(r"(?:ray://)?\[?(.+?)\]?:(\d+)", address or "")
+    if found:
+        socket.create_connection((found[1], int(found[2])), timeout=KNOCK).close()
 
 
 def _import() -> Any:

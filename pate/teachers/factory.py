@@ -37,7 +37,7 @@ class Summary:
         teachers: T; voted: how many have, fewer than T while other shards are at work.
         trained: how many by this call; retried: how many lost a process on the way.
         sizes: how many records the parts have (min, median, max, mean).
-        accuracies: of the teachers trained by this call, on their own records. Private.
+        accuracies: validation accuracies of the teachers trained by this call. Private.
         images_per_second: pictures (or rows) that went through training, over the whole call.
         backbone_seconds: of CPU, over all processes, that a frozen backbone took; 0 without one.
     """
@@ -66,7 +66,7 @@ class Summary:
         return (
             f"{text}; {self.trained} trained now ({self.retried} retried) in {self.seconds:.1f} s, "
             f"{self.images_per_second:,.0f} images/s{backbone}, "
-            f"training accuracy {low:.3f} to {high:.3f} (median {middle:.3f})"
+            f"validation accuracy {low:.3f} to {high:.3f} (median {middle:.3f})"
         )
 
 
@@ -102,7 +102,7 @@ def train_teachers(
     engine = make_engine(teachers, devices, ray)
     run.create().settle("teachers", plan.settings)
     write_json(run.private / "partition.json", {"sizes": [len(part) for part in plan.parts]}, mode=0o600)
-    write_index(run, plan.split, teachers.count, teachers.unit, plan.token)
+    write_index(run, plan.split, teachers.count, teachers.unit, plan.token, plan.weights)
     store = plan.store(run)
     jobs = [plan.job(teacher) for teacher in store.missing(plan.token) if teachers.mine(teacher)]
     with closing(engine):
@@ -130,6 +130,11 @@ class Plan:
     def token(self) -> str:
         """All settings as one word."""
         return hashlib.blake2b(json.dumps(self.settings, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    @property
+    def weights(self) -> str:
+        """What the networks started from, for the statement."""
+        return self.network.describe() + (", frozen but for the last layer" if self.teachers.mode == "heads" else "")
 
     def store(self, run: Run) -> VoteStore:
         """Where a run keeps its votes."""
@@ -192,7 +197,7 @@ def run_jobs(
                 continue
             results.append(replace(result, index=result.index - len(chunks)))
             board.add(jobs[results[-1].index]["teacher"], result)
-            words = f"accuracy {board.mean:.3f}, {engine.busy} of {len(engine.slots)} slots busy"
+            words = f"validation accuracy {board.mean:.3f}, {engine.busy} of {len(engine.slots)} slots busy"
             bar.set_postfix_str(words, refresh=False)
             bar.update()
     return results, seconds + sum(r.outcome.get("backbone_seconds", 0.0) for r in results if r.error is None)
@@ -202,6 +207,7 @@ def _shared(run: Run, plan: Plan, store: VoteStore) -> tuple[dict[str, Any], lis
     """What all jobs share, arrays as files; and the jobs that come before the teachers."""
     folder, settings, split = private_folder(run.private / "mapped"), plan.teachers, plan.split
     arrays = {"inputs": split.private.inputs, "labels": split.private.labels, "public": split.public.inputs}
+    arrays["truth"] = split.public.labels
     shared: dict[str, Any] = {
         "network": plan.network,
         "settings": settings,
@@ -229,13 +235,13 @@ class _Board:
 
     @property
     def mean(self) -> float:
-        """Training accuracy so far."""
+        """Validation accuracy so far."""
         return float(np.mean(self.accuracies)) if self.accuracies else float("nan")
 
     def add(self, teacher: int, result: Result) -> None:
         """One teacher is done."""
         if result.error is None:
-            self.accuracies.append(result.outcome["accuracy"])
+            self.accuracies.append(result.outcome["validation_accuracy"])
             for name, value in result.outcome.items():
                 self.writer.add_scalar(f"teacher/{name}", value, teacher)
 
@@ -275,7 +281,7 @@ def _summary(
         trained=len(jobs),
         retried=sum(result.attempts > 1 for result in results),
         sizes=sizes(plan.parts),
-        accuracies=tuple(result.outcome["accuracy"] for result in results),
+        accuracies=tuple(result.outcome["validation_accuracy"] for result in results),
         images_per_second=passes * sum(len(job["index"]) for job in jobs) / seconds,
         backbone_seconds=backbone_seconds,
         seconds=seconds,

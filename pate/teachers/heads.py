@@ -38,8 +38,8 @@ def train_head(
         checkpoint: where to write weight (K, D) and bias (K), if anywhere.
 
     Returns:
-        (N, K) bool, true where a score is positive; and loss, accuracy (both on its own records),
-        images_per_second, backbone_seconds (of CPU).
+        (N, K) bool, true where a score is positive; and loss, accuracy (both on its own records), validation_accuracy
+        (of each own record by the head of the others), images_per_second, backbone_seconds (of CPU).
     """
     began, cpu = time.perf_counter(), time.process_time()
     own = features(network, records.inputs, device=device, mirror=settings.augment, precision=settings.precision)
@@ -47,15 +47,18 @@ def train_head(
     with alone("cpu"):
         x, labels = (torch.from_numpy(np.array(array, np.float64)) for array in (own, records.labels))
         wanted = 2 * labels - 1
-        weight, bias = ridge(x, wanted, settings.ridge * unit * len(x))
+        penalty = settings.ridge * unit * len(x)
+        weight, bias = ridge(x, wanted, penalty)
         scores = x @ weight + bias
+        unseen = leave_one_out(x, wanted, scores, penalty)
         votes = queries @ weight.float() + bias.float() > 0
     if not bool(scores.isfinite().all()):
         raise PateError(f"teacher {teacher} has features that are not finite: its inputs or model.weights are damaged")
     if checkpoint is not None:
         save_weights({"weight": weight.T.float(), "bias": bias.float()}, checkpoint)
     stats = {"loss": float((scores - wanted).square().mean()), "backbone_seconds": cpu}
-    stats["accuracy"] = float(((scores > 0) == (wanted > 0)).double().mean())
+    for name, given in (("accuracy", scores), ("validation_accuracy", unseen)):
+        stats[name] = float(((given > 0) == (wanted > 0)).double().mean())
     stats["images_per_second"] = len(records) / (time.perf_counter() - began)
     return votes.numpy(), stats
 
@@ -72,6 +75,19 @@ def ridge(x: Tensor, y: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
     else:
         weight = torch.linalg.solve(x.T @ x + penalty * torch.eye(x.shape[1], dtype=x.dtype), x.T @ y)
     return weight, mean_y - mean_x @ weight
+
+
+def leave_one_out(x: Tensor, y: Tensor, scores: Tensor, penalty: float) -> Tensor:
+    """What each record would get from the ridge of all others with the same penalty: (n, K), exactly, from one fit.
+
+    y_i - (y_i - scores_i) / (1 - h_i), where h_i is how much record i's own y counts in its score.
+    """
+    x = x - x.mean(0)
+    if len(x) <= x.shape[1]:
+        own = torch.linalg.solve(x @ x.T + penalty * torch.eye(len(x), dtype=x.dtype), x @ x.T).diagonal()
+    else:
+        own = (x * torch.linalg.solve(x.T @ x + penalty * torch.eye(x.shape[1], dtype=x.dtype), x.T).T).sum(1)
+    return y - (y - scores) / (1 - 1 / len(x) - own).unsqueeze(1)
 
 
 def spread(rows: Tensor) -> float:

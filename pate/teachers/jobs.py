@@ -41,6 +41,7 @@ def teach(shared: Mapping[str, Any], job: Mapping[str, Any], device: str) -> Sta
     else:
         common = (network, settings, labels.shape[1], shared["seed"], teacher, device)
         votes, stats = train_teacher(records, shared["public"], *common, checkpoint=checkpoint)
+        stats["validation_accuracy"] = float((votes == shared["truth"]).mean())  # told to the owner, used for nothing
     shared["store"].save(teacher, votes, shared["token"])
     return stats | {"seconds": time.perf_counter() - began, "memory_mb": _memory(device)}
 

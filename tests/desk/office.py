@@ -34,14 +34,14 @@ def cast(run: Run, ballots: np.ndarray, token: str = "settings") -> None:
         store.save(teacher, ballot, token)
 
 
-def make_run(root: Path, name: str = "mine", ballots: np.ndarray | None = None, unit: str = "record") -> Run:
+def make_run(root: Path, name: str = "mine", ballots: np.ndarray | None = None, unit: str = "record", **about) -> Run:
     """A run as `train_teachers.py` leaves it, as far as labelling looks."""
     run = Run(root, name).create()
     ballots = votes() if ballots is None else ballots
     cast(run, ballots)
     names = [f"label {k}" for k in range(ballots.shape[2])]
     index = {"ids": [f"q{n}" for n in range(ballots.shape[1])], "label_names": names}
-    about = {"teachers": len(ballots), "unit": unit, "token": "settings"}
+    about = {"teachers": len(ballots), "unit": unit, "token": "settings", "weights": "a network"} | about
     write_json(run.private / "queries.json", index | about, mode=0o600)
     return run
 
@@ -60,7 +60,8 @@ def label(
         ballots = desk.load_votes(run, ledger)
         budget = ledger.set_budget(Budget(epsilon, DELTA), neighbours=m.neighbours, unit=ballots.unit)
         answered = desk.answer(ballots, m, ledger, budget=budget, queries=queries, batch=batch, noise_seed=seed)
-        return answered, desk.publish(run, answered, ledger, delta=budget.delta, unit=ballots.unit)
+        about = {"delta": budget.delta, "unit": ballots.unit, "weights": ballots.weights}
+        return answered, desk.publish(run, answered, ledger, **about)
 
 
 def opened(run: Run) -> Ledger:

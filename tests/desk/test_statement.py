@@ -6,18 +6,14 @@ import re
 from desk.office import DELTA, N, T, label, make_run, mechanism, opened
 
 from pate import desk
-from pate.runs import write_json
+from pate.models import Network
 from pate.statement import NOT_PRIVATE
 
 M = mechanism()
 
 
 def test_the_statement_says_everything(tmp_path):
-    run = make_run(tmp_path, unit="person")
-    write_json(
-        run.private / "manifest.json",
-        {"teachers": {"settings": {"model.name": "resnet18", "model.weights": "DEFAULT"}}},
-    )
+    run = make_run(tmp_path, unit="person", weights=Network("resnet18", "DEFAULT").describe())
     _, statement = label(run, epsilon=30.0)
     facts = json.loads((run.release / "statement.json").read_text())
     assert facts == json.loads(json.dumps(statement.facts))
@@ -32,12 +28,28 @@ def test_the_statement_says_everything(tmp_path):
         f"epsilon {spent.epsilon(DELTA):.4g} at delta 1e-06", "one person's data changes", "12 teachers",
         "20 questions",
         "NoisyCounts(", "sigma=20", "Mironov 2017, Corollary 3", "Canonne, Kamath & Steinke 2020, Proposition 12",
-        "operating system entropy", "resnet18 with the public weights DEFAULT", "The budget is epsilon 30",
+        "operating system entropy",
+        "The teachers' networks: resnet18, public weights DEFAULT.", "People, not single images, are protected",
+        "The budget is epsilon 30",
         "Released: the labels", "Not covered: settings that a person chose", "other runs on the same private data",
         "privacy of the public pictures", "numpy",
     ):  # fmt: skip
         assert word in text, word
     assert "as_published" not in text + json.dumps(facts) and "NOT PRIVATE" not in text
+
+
+def test_an_index_of_an_earlier_run_says_nothing_about_weights(run):
+    path = run.private / "queries.json"
+    index = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in index.items() if key != "weights"}))
+    _, statement = label(run)
+    assert statement.facts["weights"] is None and "networks:" not in statement.text
+
+
+def test_records_are_not_people(run):
+    _, statement = label(run)
+    assert statement.facts["unit"] == "record" and "one record's data changes" in statement.text
+    assert "Single images (or rows), not people, are protected" in statement.text and "People," not in statement.text
 
 
 def test_a_seeded_run_is_not_private_in_its_first_line(run):
@@ -50,6 +62,7 @@ def test_a_seeded_run_is_not_private_in_its_first_line(run):
 
 def test_a_claim_about_teachers_is_not_one_about_records(run):
     _, statement = label(run, mechanism(neighbours="teacher_added"))
+    assert "protected" not in statement.text
     assert "one whole teacher is added or removed (a claim about teachers, not about a single record)" in statement.text
 
 

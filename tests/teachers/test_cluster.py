@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
+import types
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +40,19 @@ def test_ray_is_asked_for_where_it_is_absent(monkeypatch, tmp_path):
 def test_devices_by_number_are_the_local_pools():
     with pytest.raises(SettingError, match="devices must be auto or cpu with teachers.engine=ray"):
         RayPool(Ray(), "cuda:0")
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_cluster_that_is_not_there_is_a_sentence_at_once(monkeypatch, scheme):
+    """Ray would try for minutes; a port that nobody listens at is known before."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    quiet = types.SimpleNamespace(is_initialized=lambda: False, init=pytest.fail, shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", quiet)
+    pool = RayPool(Ray(f"{scheme}127.0.0.1:{port}"), "cpu")
+    with pytest.raises(PateError, match=rf"ray.address=.*127.0.0.1:{port}: no Ray could be reached \(.*refused"):
+        list(pool.run("module:function", {}, [{}]))
+    pool.close()
 
 
 def parent_of(pid):
