@@ -31,6 +31,7 @@ class Settings:
     student: Student
     devices: str
     seed: int
+    references: bool
 
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train_student")
@@ -40,11 +41,14 @@ def main(config: DictConfig) -> None:
     settings = pick(Settings, plain)
     run = Run(settings.runs, settings.run)
     labels = Labels.load(run.release / "labels.npz")
-    lesson = Lesson(settings.model, settings.teachers, settings.student, settings.devices, settings.seed)
+    given = (settings.model, settings.teachers, settings.student, settings.devices, settings.seed)
     run.record("train_student", plain)
-    metrics = make_student(run, labels, settings.data.load(), lesson)
-    print(", ".join(f"{name.replace('_', ' ')} {100 * value:.1f} %" for name, value in metrics.items()))
-    print(f"student in {student_path(run)}; per-attribute table in {run.release / 'metrics.csv'}")
+    print(make_student(run, labels, settings.data.load(), Lesson(*given, references=settings.references)))
+    student = student_path(run)
+    print(
+        f"student in {student}, its card in {student.with_suffix('.md')}, each attribute in {run.release}/metrics.csv"
+    )
+    print(f"use it: python -m pate.student predict --student {student} IMAGE...")
 
 
 if __name__ == "__main__":

@@ -67,8 +67,23 @@ def mount(network: Network, linear: nn.Module, input_shape: Shape, mean: Array, 
     return model.eval()
 
 
+class Mirrored(nn.Module):
+    """A network that says the mean of what it says about a picture and about its mirror image; rows pass as they are.
+
+    The one definition of a student's prediction over augmentations: a mean of logits is what a linear layer makes of
+    the mean of two rows of features, so a mounted head says it too.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits (B, K), or whatever the network makes of a batch."""
+        seen: Tensor = self.network(x).float()
+        return (seen + self.network(x.flip(3)).float()) / 2 if x.ndim == 4 else seen
+
+
 def _look(model: nn.Module, x: Tensor, mirror: bool) -> Tensor:
-    seen = model(x).float()
-    if mirror and x.ndim == 4:
-        seen = (seen + model(x.flip(3)).float()) / 2
-    return seen.flatten(1).cpu()
+    seen: Tensor = (Mirrored(model) if mirror else model)(x)
+    return seen.float().flatten(1).cpu()

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from pate.errors import DataError, require
 Array = np.ndarray
 
 SCALARS = ("mean_accuracy", "macro_f1", "micro_f1", "mean_ap")
+TITLES = dict(zip(SCALARS, ("mean accuracy", "macro F1", "micro F1", "mAP"), strict=True))
 COLUMNS = ("accuracy", "precision", "recall", "f1", "ap", "prevalence")
 
 
@@ -133,11 +135,47 @@ def label_accuracy(labels: Array, answered: Array, truth: Array) -> float:
 def prior_only(labels: Array, truth: Array, names: Sequence[str] = ()) -> Metrics:
     """The reference that never looks at a picture: each label's share in `labels` (M, K) is its probability.
 
-    At the threshold 1/2 that predicts each label's majority class in `labels` for every record of `truth` (N, K).
+    At the threshold 1/2 that predicts each label's majority class in `labels` for every record of `truth` (N, K). The
+    labels are true ones: this is a level to compare with, and nothing that a release could be made of.
     """
     labels, truth = np.asarray(labels, dtype=bool), np.asarray(truth, dtype=bool)
     require(len(labels) > 0, "prior", "learned from at least one record", len(labels))
     return evaluate(np.broadcast_to(labels.mean(0), (len(truth), labels.shape[1])), truth, names)
+
+
+def all_zeros(truth: Array, names: Sequence[str] = ()) -> Metrics:
+    """The reference that says no to every label: with rare labels, its accuracy is high and its F1 is 0."""
+    return evaluate(np.zeros(np.shape(truth)), truth, names)
+
+
+def gain(student: float, prior: float, best: float) -> float:
+    """Share of the way from prior-only to the best possible that a student goes; nan where there is no way to go.
+
+    >>> round(gain(0.85, 0.80, 0.90), 6)
+    0.5
+    """
+    return (student - prior) / (best - prior) if best > prior else math.nan
+
+
+def percent(value: float | None) -> str:
+    """A figure as people read it; a dash where it is not defined."""
+    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def compared(rows: Mapping[str, Mapping[str, float | None]]) -> str:
+    """Several students' four figures as an aligned table, a line each.
+
+    >>> print(compared({"student": evaluate(np.eye(2), np.eye(2)).scalars()}))
+             mean accuracy  macro F1  micro F1       mAP
+    student        100.0 %   100.0 %   100.0 %   100.0 %
+    """
+    width = max(map(len, rows))
+    lines = [f"{'':{width}}  {'  '.join(f'{title:>8}' for title in TITLES.values())}"]
+    for name, row in rows.items():
+        lines.append(
+            f"{name:{width}}  " + "  ".join(f"{percent(row[key]):>{max(8, len(TITLES[key]))}}" for key in SCALARS)
+        )
+    return "\n".join(lines)
 
 
 def _check(probabilities: Array, truth: Array, names: tuple[str, ...]) -> None:

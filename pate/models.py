@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from pate.errors import DataError, PateError, SettingError, require
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's: public constants, the same for all data
 FILES = (".safetensors", ".pth", ".pt")
 UNREADABLE = (OSError, RuntimeError, EOFError, ValueError, HTTPException, UnpicklingError, SafetensorError)
+SIDES = (4, 8, 16, 32, 64, 128, 224, 299, 384, 512)  # tried in turn when a picture is too small; then in between
 LITE0 = "IMAGENET1K"  # the weights that the `backbone` extra carries
 Shape = tuple[int, ...]
 
@@ -151,7 +153,7 @@ def small_cnn(shape: Shape, num_labels: int) -> nn.Sequential:
     Each picture's channels are scaled by the picture itself; 4 x 4 patches, because a convolution that does not
     overlap is a cheap matrix product; halved until 4 x 4 places are left. Group norms: they work on any batch.
     """
-    channels, side = 32, (shape[1] // 4, shape[2] // 4)
+    channels, side = 32, (max(1, shape[1] // 4), max(1, shape[2] // 4))
     layers: list[nn.Module] = [nn.GroupNorm(shape[0], shape[0], affine=False), nn.Conv2d(shape[0], channels, 4, 4)]
     while True:
         layers += [nn.GroupNorm(channels // 8, channels), nn.ReLU()]
@@ -300,11 +302,35 @@ def _adopt(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:
 
 def _try_out(model: nn.Module, shape: Shape, network: Network) -> None:
     """One blank record through the network: some architectures cannot take some sizes."""
+    reason = _objection(model, shape)
+    if reason is not None:
+        least = _smallest(model, shape, network)
+        rule = f"a size that {network.name} can take" + (f", {least} is the smallest" if least else "")
+        raise SettingError("model.image_size", f"{rule} ({reason})", shape[1:])
+
+
+def _objection(model: nn.Module, shape: Shape) -> str | None:
+    """Why a network cannot take a record of this shape, or None."""
     model.eval()
     try:
         with torch.no_grad():
             model(torch.zeros(1, *shape))
     except (RuntimeError, ValueError, AssertionError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise SettingError("model.image_size", f"a size that {network.name} can take ({reason})", shape[1:]) from None
+        return str(error).strip().split("\n")[0]
     model.train()
+    return None
+
+
+def _smallest(model: nn.Module, shape: Shape, network: Network) -> int | None:
+    """The least side of a square picture that the network can take, as far as trying finds one."""
+
+    def takes(side: int) -> bool:
+        square, make = (shape[0], side, side), OWN.get(network.name)
+        with torch.random.fork_rng(devices=[]):
+            return _objection(make(square, 1) if make else model, square) is None
+
+    good = next((place for place, side in enumerate(SIDES) if takes(side)), None)
+    if good is None:
+        return None
+    between = range(SIDES[good - 1] + 1 if good else SIDES[0], SIDES[good] + 1)
+    return between[bisect_left(between, True, key=takes)]

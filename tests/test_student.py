@@ -1,33 +1,26 @@
-"""The student: targets from releases, training that repeats, a file that loads, a command that prints."""
+"""The student: targets from releases, training that repeats."""
 
 import dataclasses
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import yaml
-from PIL import Image
 
-from pate.errors import DataError, MissingInput, PateError, SettingError
+from pate.errors import DataError, PateError, SettingError
 from pate.models import Network
 from pate.settings import build
 from pate.student import (
     NothingReleased,
     Student,
     Targets,
-    load_student,
     predict,
-    read_image,
-    save_student,
     targets,
     train_student,
 )
-from pate.student.__main__ import main
 
 ROOT = Path(__file__).resolve().parent.parent
 NETWORK = Network()
@@ -254,77 +247,3 @@ def test_the_default_file_is_the_default_student():
 def test_settings_out_of_range_are_named(field, value):
     with pytest.raises(SettingError, match=f"student.{field} must be .*, got {value!r}"):
         Student(**{field: value})
-
-
-# The file and the command
-
-
-def saved(folder):
-    pictures, truth = stripes(20, seed=1)
-    model = train_student(pictures, whole(truth[:, :3]), NETWORK, QUICK, seed=0)
-    meta = {
-        "network": dataclasses.asdict(NETWORK),
-        "label_names": ["Smiling", "Wearing_Hat", "Young"],
-        "input_shape": [32, 32, 3],
-    }
-    path = folder / "mine" / "release" / "student.safetensors"
-    save_student(path, model, meta)
-    return path, model, meta, pictures
-
-
-def test_save_and_load_round_trip(tmp_path):
-    path, model, meta, pictures = saved(tmp_path)
-    again, header = load_student(path)
-    assert header == meta and torch.equal(weights(again), weights(model))
-    np.testing.assert_array_equal(predict(again, pictures, NETWORK), predict(model, pictures, NETWORK))
-    assert [file.name for file in path.parent.iterdir()] == ["student.safetensors"]
-
-
-def test_a_file_that_is_no_student_is_named(tmp_path):
-    path, model, meta, _ = saved(tmp_path)
-    with pytest.raises(MissingInput, match=r"make it with `python train_student.py run=other`"):
-        load_student(tmp_path / "other" / "release" / "student.safetensors")
-    with pytest.raises(SettingError, match="label_names"):
-        save_student(path, model, {"network": {}})
-    save_student(path, model, meta | {"label_names": ["one"]})
-    with pytest.raises(DataError, match=r"student.safetensors must be a student written by"):
-        load_student(path)
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(DataError, match=r"student.safetensors must be a student written by"):
-        load_student(path)
-
-
-def test_pictures_that_cannot_be_read_are_named(tmp_path):
-    (tmp_path / "torn.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"torn.png must be a picture"):
-        read_image(tmp_path / "torn.png", (32, 32, 3))
-    with pytest.raises(DataError, match=r"absent.png must be a picture"):
-        read_image(tmp_path / "absent.png", (32, 32, 3))
-    with pytest.raises(DataError, match="takes rows of 7 features"):
-        read_image(tmp_path / "torn.png", (7,))
-
-
-def test_predict_command_refuses_with_a_sentence(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["student", "predict", "--student", str(tmp_path / "a/b/c.safetensors"), "x.png"])
-    with pytest.raises(MissingInput, match="run=a") as error:
-        main()
-    assert error.value.exit_code == 2
-    monkeypatch.setattr(sys, "argv", ["student", "predict", "x.png"])
-    with pytest.raises(SystemExit) as leaving:
-        main()
-    assert leaving.value.code == 2 and "--student" in capsys.readouterr().err
-
-
-def test_predict_command_prints_attributes(tmp_path):
-    path, model, _, pictures = saved(tmp_path)
-    large = Image.fromarray(pictures[0]).resize((64, 48), Image.Resampling.NEAREST).convert("RGBA")
-    large.save(tmp_path / "face.png")
-    command = [sys.executable, "-m", "pate.student", "predict", "--student", str(path), str(tmp_path / "face.png")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    expected = predict(model, read_image(tmp_path / "face.png", (32, 32, 3))[None], NETWORK)[0]
-    assert (done.returncode, done.stderr) == (0, "")
-    title, *lines = done.stdout.splitlines()
-    found = {name: float(value) for value, name in (line.split() for line in lines)}
-    assert title == str(tmp_path / "face.png") and list(found.values()) == sorted(found.values(), reverse=True)
-    wanted = dict(zip(("Smiling", "Wearing_Hat", "Young"), expected, strict=True))
-    assert found == pytest.approx(wanted, abs=6e-4)
