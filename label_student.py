@@ -51,13 +51,12 @@ def main(config: DictConfig) -> None:
     run.record("label_student", plain)
     with desk.open_desk(run) as ledger:
         ballots = desk.load_votes(run, ledger)
+        chosen = ballots.first(settings.queries if isinstance(settings.queries, int) else None)
         budget = ledger.set_budget(settings.budget, neighbours=settings.neighbours, unit=ballots.unit)
         mechanism = prepare_mechanism(
             settings.mechanism,
-            num_labels=len(ballots.label_names),
-            num_teachers=len(ballots.votes),
+            **chosen.facts,
             neighbours=settings.neighbours,
-            queries=settings.queries if isinstance(settings.queries, int) else len(ballots.ids),
             delta=budget.delta,
             target=settings.target,
         )
@@ -72,8 +71,8 @@ def main(config: DictConfig) -> None:
             noise_seed=settings.noise_seed,
         )
         statement = desk.publish(run, answered, ledger, delta=budget.delta, unit=ballots.unit, weights=ballots.weights)
-    print(answered, f"labels in {run.release / 'labels.npz'}", "", statement.text, "", sep="\n")
-    print(f"next: python train_student.py run={run.name}")
+    follow = f"\nnext: python train_student.py run={run.name}"
+    print(answered, f"labels in {run.release / 'labels.npz'}", "", statement.text, follow, sep="\n")
 
 
 if __name__ == "__main__":

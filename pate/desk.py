@@ -30,7 +30,7 @@ from pate.labels import (
     stored,
 )
 from pate.ledger import Budget, Charge, Ledger, StorageFailed
-from pate.mechanisms import Mechanism, OnlineStable
+from pate.mechanisms import Directions, Mechanism, OnlineStable, ProjectedBallots
 from pate.odometer import Status
 from pate.runs import Run, write_bytes, write_json
 from pate.statement import Statement, state
@@ -147,7 +147,8 @@ def answer(
 ) -> Answered:
     """Answer queries in their public order: at once, or in batches until the next would pass the budget.
 
-    An `OnlineStable` mechanism answers one stream, whose price is known beforehand, and is never cut into batches.
+    An `OnlineStable` mechanism answers one stream, whose price is known beforehand, and `ProjectedBallots` all queries
+    at once: they are never cut into batches.
 
     Raises:
         BudgetExceeded: nothing fits; nothing was drawn.
@@ -162,7 +163,8 @@ def answer(
         chosen = ballots.first(queries)
         return Answered(chosen.ids, (ask(chosen),))
     require(budget.epsilon is not None, "budget.epsilon", "given with queries=until_budget", None)
-    size, done = len(ballots.ids) if isinstance(mechanism, OnlineStable) else batch, []
+    whole = isinstance(mechanism, (OnlineStable, ProjectedBallots))
+    size, done = len(ballots.ids) if whole else batch, []
     for start in range(0, len(ballots.ids), size):
         ids, votes = ballots.ids[start : start + size], ballots.votes[:, start : start + size]
         try:
@@ -294,6 +296,7 @@ def _made(
                 queries=queries,
                 delta=delta,
                 target=Target(),
+                directions=Directions.of(np.eye(queries)),  # any: the price is the same
             )
         except SettingError as error:
             made[name] = str(error)

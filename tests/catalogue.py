@@ -4,9 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from pate.mechanisms import (
     AboveThreshold,
     BinaryVotes,
+    Directions,
     FixedTopK,
     GaussianChoice,
     GaussianTest,
@@ -20,6 +23,7 @@ from pate.mechanisms import (
     OneshotLaplace,
     OnlineStable,
     PeelingExponential,
+    ProjectedBallots,
     StableAnswer,
     StableSet,
     StableTopK,
@@ -27,6 +31,7 @@ from pate.mechanisms import (
     TopStable,
 )
 
+DIRECTIONS = Directions.of(np.random.default_rng(7).normal(size=(40, 12)))  # for 40 queries
 BOTH = ("teacher_added", "teacher_changed")
 
 
@@ -59,6 +64,13 @@ CATALOGUE: dict[str, Entry] = {
             num_labels=num_labels, tau=2.0, sigma=20.0 * noise, neighbours=neighbours, num_teachers=50
         ),
         {"tau": 2.0},
+    ),
+    "ProjectedBallots": Entry(
+        lambda noise, num_labels, neighbours: ProjectedBallots(
+            num_labels=num_labels, directions=DIRECTIONS, sigma=2.0 * noise, neighbours=neighbours, num_teachers=50
+        ),
+        {"directions": DIRECTIONS, "num_teachers": 50},
+        linear=False,
     ),
     "StableTopK-gumbel": Entry(_stable(GumbelChoice), {"choose": "gumbel"}),
     "StableTopK-gaussian": Entry(_stable(GaussianChoice), {"choose": "gaussian"}),

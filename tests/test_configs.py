@@ -3,12 +3,13 @@
 from dataclasses import MISSING, fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from pate.commands import WORDS
-from pate.mechanisms import GaussianChoice, StableTopK
+from pate.mechanisms import Directions, GaussianChoice, StableTopK
 from pate.settings import build
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -27,7 +28,8 @@ def composed(script: str, *overrides: str) -> dict:
 
 
 def instantiate(config: dict, name: str):
-    return build(config, name, num_labels=40, num_teachers=100, neighbours="teacher_changed")
+    given = {"num_labels": 40, "num_teachers": 100, "neighbours": "teacher_changed"}
+    return build(config, name, **given, directions=Directions.of(np.eye(5)))
 
 
 def test_there_is_something_in_every_group():
@@ -65,7 +67,7 @@ def test_yaml_shows_every_setting_with_its_default(group, option):
     """A person reads the YAML to learn what can be set: what the program fills in is all that may be absent."""
     config = dict(composed("compare", f"{group}={option}")[group])
     cls = type(instantiate(config, group))
-    known = {"num_labels", "num_teachers", "neighbours", "regulariser", "test", "exact"}
+    known = {"num_labels", "num_teachers", "neighbours", "regulariser", "test", "exact", "directions"}
     filled = known if group == "mechanism" else set()
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
     assert required - filled <= set(config)

@@ -9,6 +9,7 @@ from pate.mechanisms.limited_domain import LimitedDomain, PayWhatYouGet
 from pate.mechanisms.oneshot import OneshotLaplace, Ranked
 from pate.mechanisms.online import OnlineStable
 from pate.mechanisms.peeling import PeelingExponential
+from pate.mechanisms.projected import Directions, ProjectedBallots
 from pate.mechanisms.sparse_vector import AboveThreshold, SharedTest
 from pate.mechanisms.stability import GaussianTest, LaplaceTest, StableSet
 from pate.mechanisms.stable_topk import PublishedFigure, StableTopK
@@ -18,6 +19,7 @@ __all__ = [
     "AboveThreshold",
     "Answer",
     "BinaryVotes",
+    "Directions",
     "FixedTopK",
     "GNMax",
     "GaussianChoice",
@@ -32,6 +34,7 @@ __all__ = [
     "OnlineStable",
     "PayWhatYouGet",
     "PeelingExponential",
+    "ProjectedBallots",
     "PublishedFigure",
     "Ranked",
     "SharedTest",

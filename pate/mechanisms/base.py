@@ -66,6 +66,7 @@ class Mechanism(ABC):
     neighbours: Neighbours
     theorem: ClassVar[str]
     whole_counts: ClassVar[bool] = True
+    lowest_count: ClassVar[float] = 0
     exact: bool = False
     noise_fields: ClassVar[tuple[str, ...]] = ("sigma",)
 
@@ -119,7 +120,7 @@ class Mechanism(ABC):
             whole = not self.whole_counts or bool((counts == np.floor(counts)).all())
             require(whole, "counts", "whole numbers", "fractions")
         if counts.size and counts.dtype.kind in "if":
-            require(counts.min() >= 0, "counts", ">= 0", counts.min())
+            require(counts.min() >= self.lowest_count, "counts", f">= {self.lowest_count:g}", counts.min())
         return counts.astype(np.int64) if counts.dtype.kind in "ub" else counts
 
     def _checked_votes(self, votes: Bools) -> Bools:

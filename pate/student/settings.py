@@ -20,6 +20,8 @@ class Student:
     """How a student is trained; fixed beforehand, so that nothing is spent on choosing.
 
     Attributes:
+        solver: `steps` trains by AdamW; `ridge` finds a linear layer on features in closed form (`pate.student.ridge`)
+            and heeds only soft, on_bottom and min_answered; `auto` is ridge wherever the network is linear.
         epochs: Passes over the answered queries.
         batch_size: Queries per step, about.
         learning_rate: AdamW's highest; it is reached after a tenth of the steps and then falls along a cosine.
@@ -31,6 +33,7 @@ class Student:
         min_answered: Fewer answers than this raise `NothingReleased`.
     """
 
+    solver: Literal["auto", "steps", "ridge"] = "auto"
     epochs: int = 12
     batch_size: int = 32
     learning_rate: float = 0.003
@@ -45,6 +48,7 @@ class Student:
             require(getattr(self, name) >= 1, f"student.{name}", ">= 1", getattr(self, name))
         require(0 < self.learning_rate < math.inf, "student.learning_rate", "> 0", self.learning_rate)
         require(0 <= self.weight_decay < math.inf, "student.weight_decay", ">= 0", self.weight_decay)
+        require(self.solver in ("auto", "steps", "ridge"), "student.solver", "one of auto, steps, ridge", self.solver)
         options = ("unlabelled", "prior", "drop")
         require(self.on_bottom in options, "student.on_bottom", f"one of {', '.join(options)}", self.on_bottom)
 

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from pate.errors import DataError, PateError, require
 from pate.models import Network, prepare, start_from_rates
+from pate.student import ridge
 from pate.student.settings import NothingReleased, Student, Targets
 
 Array = np.ndarray
@@ -49,6 +50,10 @@ def train_student(
     inputs, taught = inputs[rows], Targets(targets.values[rows], targets.weight[rows], targets.noise_sd)
     with _seeded(seed, device) as rng:
         model = network.build(taught.values.shape[1], seed, inputs.shape[1:]).to(device).train()
+        flat = network.name == "linear" and inputs.ndim == 2
+        require(flat or student.solver != "ridge", "student.solver", "auto or steps, but for heads", student.solver)
+        if flat and student.solver != "steps":
+            return ridge.fit(inputs, taught, model).eval()
         start_from_rates(model, torch.as_tensor(taught.values.mean(0)).clamp(0.01, 0.99))
         optimiser, schedule = _optimiser(model, student, taught)
         epochs = range(student.epochs)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from pate.ballots import write_index
+from pate.ballots import write_index, write_views
 from pate.data.records import Array, Records, Source, Split
 from pate.errors import PateError, require
 from pate.partition import partition, sizes
 from pate.runs import Run, private_folder, write_json
 from pate.teachers.arrays import as_file, fingerprint
-from pate.teachers.features import Engine, feature_files, missing_chunks
+from pate.teachers.features import Engine, feature_files, load_features, missing_chunks
 from pate.teachers.pool import Pool, Result
 from pate.teachers.settings import Ray, Teachers
 from pate.votes import VoteStore
@@ -108,6 +108,8 @@ def train_teachers(
     with closing(engine):
         results, seconds = run_jobs(run, plan, store, jobs, engine) if jobs else ([], 0.0)
     refuse_failures(results, jobs)
+    if not (run.private / "views.npy").exists():
+        write_views(run, plan.view(run))
     left = len(store.missing(plan.token))
     if not left:  # then no other shard is at work either
         store.sweep()
@@ -140,6 +142,13 @@ class Plan:
         """Where a run keeps its votes."""
         folder = (run.private / "votes").absolute()
         return VoteStore(folder, self.teachers.count, len(self.split.public), self.split.num_labels)
+
+    def view(self, run: Run) -> Array:
+        """The public records as the teachers see them: features in heads mode, once they are there, else the inputs."""
+        if self.teachers.mode == "finetune":
+            return self.split.public.inputs
+        files = feature_files(self.split.public.inputs, self.network, self.teachers, run.private / "features")
+        return load_features(files.values())
 
     def job(self, teacher: int) -> dict[str, Any]:
         """What a process must know to train one teacher."""

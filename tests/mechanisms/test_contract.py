@@ -109,6 +109,8 @@ def test_settings_are_frozen(name, neighbours):
     ids=["negative", "nan", "infinite", "wrong K", "three axes", "text"],
 )
 def test_bad_counts_are_refused(name, neighbours, counts):
+    if counts.dtype.kind == "i" and counts.min() < 0 and mechanism(name, neighbours).lowest_count < 0:
+        pytest.skip("projections may be negative")
     with pytest.raises(SettingError, match="counts must be"):
         mechanism(name, neighbours).release(counts, seeded(1))
 
