@@ -73,7 +73,7 @@ def test_exact_is_for_gaussian_noise_only():
     assert Target(1.0, conversion="exact").conversion_of(mixed) == "tight"
     gaussian = PrivacyCost.of(gaussian_event(0.5, False), neighbours="teacher_changed")
     assert [Target(1.0, conversion=how).conversion_of(gaussian) for how in ("tight", "exact")] == ["tight", "exact"]
-    with pytest.raises(SettingError, match=r"target.conversion must be one of tight, exact, got published"):
+    with pytest.raises(SettingError, match=r"target.conversion must be one of tight, exact, got 'published'"):
         Target(1.0, conversion="published")
 
 
