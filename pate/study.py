@@ -1,48 +1,41 @@
 """The study: one set of votes, every mechanism at several epsilons, labelled and taught again for each seed.
 
 Its releases are what-ifs. They go to a ledger of their own, which says what they cost together if all of them (or a
-choice made after looking at them) were published.
+choice made after looking at them) were published. The student of noiseless votes, and what is computed from it, is
+covered by no epsilon: it stays in the private room.
 """
 
-import hashlib
-import json
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from tqdm import tqdm
 
-from pate import metrics, noise
+from pate import metrics
 from pate.accounting import Neighbours
 from pate.ballots import Ballots, positions
-from pate.data.records import Records, Split
+from pate.classroom import Classroom, Found, Pupil
+from pate.data.records import Split
 from pate.errors import SettingError, require
-from pate.labels import Labels, Request, Target, plain, prepare_mechanism, release
-from pate.ledger import Ledger
-from pate.mechanisms import Mechanism
-from pate.models import Network
-from pate.report import NON_PRIVATE, PRIOR_ONLY, Row, write_report
-from pate.runs import Run, private_folder, versions, write_json
+from pate.labels import Labels, Target, plain, sha256
+from pate.ledger import Budget, Ledger
+from pate.report import ALL_ZEROS, NOISELESS, NON_PRIVATE, PRIOR_ONLY, Row, released, write_report
+from pate.report.board import write_board
+from pate.runs import Run, private_folder, versions, write_bytes
 from pate.statement import state
-from pate.student import NothingReleased, Student, predict, targets, train_student
-from pate.teachers.pool import Mapped, Pool
+from pate.student import Student
+from pate.sweeps import School, Sweep
+from pate.whatif import Point, Scene, label, make_point
 
-Job = dict[str, Any]  # one student: `answer`, the file of its labels (None: the truth), and `seed`
-
-
-@dataclass(frozen=True)
-class Point:
-    """One mechanism at one epsilon under one neighbour relation."""
-
-    name: str
-    epsilon: float
-    neighbours: Neighbours
-    mechanism: Mechanism
+PRIVATE = (
+    "PRIVATE: not covered by any epsilon. This page shows a student of the votes themselves, without noise, and gains "
+    "that are measured by it. It must not leave the private room; release/report is the page that may."
+)
+SEEDED = "NOT PRIVATE: the noise was drawn from a seed, for a study that can be repeated."
 
 
 @dataclass(frozen=True)
@@ -50,212 +43,241 @@ class Study:
     """A study's settings.
 
     Attributes:
-        mechanisms: name -> configuration, as in conf/mechanism.
+        mechanisms: name -> configuration, as in conf/mechanism; calibrated to every epsilon.
+        fixed: name -> configuration whose own noise is kept, shown at what it really costs; `note` is for the reader.
+        only: some of these names; None: all.
         epsilons: what each is calibrated to spend.
+        neighbours: one relation, or several.
         seeds: labellings and students per point.
+        target: its conversion decides what calibrated epsilons are computed by; nothing else of it is read.
+        sweeps: `queries`, `teachers`, `labels`: what else is varied, one at a time.
     """
 
-    mechanisms: Mapping[str, Mapping[str, Any]]
-    epsilons: Sequence[float]
-    neighbours: Sequence[Neighbours]
-    delta: float
+    mechanisms: dict[str, Any]
+    fixed: dict[str, Any]
+    only: tuple[str, ...] | None
+    epsilons: tuple[float, ...]
+    neighbours: Neighbours | tuple[Neighbours, ...]
     seeds: int
+    target: Target
+    budget: Budget
     noise_seed: int | None
+    sweeps: tuple[Literal["queries", "teachers", "labels"], ...]
+    sweep: Sweep
 
-    def points(self, ballots: Ballots) -> list[Point]:
-        """Every combination, calibrated."""
+    def __post_init__(self) -> None:
         require(self.seeds >= 1, "seeds", ">= 1", self.seeds)
-        combinations = list(product(self.mechanisms, self.neighbours, self.epsilons))
-        progress = tqdm(combinations, desc="calibrate", unit="point", delay=2)
-        return [
-            Point(name, epsilon, how, self._calibrated(name, epsilon, how, ballots)) for name, how, epsilon in progress
-        ]
+        require(len(self.relations) >= 1, "neighbours", "at least one relation", self.neighbours)
+        both = [name for name in self.fixed if name in self.mechanisms]
+        require(not both, "fixed", "names that no calibrated mechanism has", both)
+        for name in self.only or ():
+            known = [*self.mechanisms, *self.fixed]
+            if name not in known:
+                raise SettingError("only", f"names out of {', '.join(known)}", name)
 
-    def _calibrated(self, name: str, epsilon: float, neighbours: Neighbours, ballots: Ballots) -> Mechanism:
-        return prepare_mechanism(
-            self.mechanisms[name],
-            num_labels=len(ballots.label_names),
-            num_teachers=len(ballots.votes),
-            neighbours=neighbours,
-            queries=len(ballots.ids),
-            delta=self.delta,
-            target=Target(epsilon),
-        )
+    @property
+    def relations(self) -> tuple[Neighbours, ...]:
+        """Every neighbour relation, once."""
+        several = self.neighbours if isinstance(self.neighbours, tuple) else (self.neighbours,)
+        return tuple(dict.fromkeys(several))
 
+    def chosen(self, configurations: Mapping[str, Any]) -> dict[str, Any]:
+        """Those that `only` leaves."""
+        return {name: config for name, config in configurations.items() if self.only is None or name in self.only}
 
-def only(mechanisms: Mapping[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
-    """The named mechanisms, or all of them."""
-    for name in names or ():
-        if name not in mechanisms:
-            raise SettingError("only", f"names out of {', '.join(mechanisms)}", name)
-    return {name: config for name, config in mechanisms.items() if names is None or name in names}
+    def points(self, scene: Scene) -> list[Point]:
+        """Every mechanism under every relation at every epsilon, and the ones with a given noise."""
+        wanted = [*product(self.chosen(self.mechanisms).items(), self.relations, self.epsilons)]
+        wanted += product(self.chosen(self.fixed).items(), self.relations, (None,))
+        progress = tqdm(wanted, desc="calibrate", unit="point", delay=2)
+        points = [self._point(name, config, scene, how, target) for (name, config), how, target in progress]
+        require(bool(points), "epsilons", "at least one, or a fixed mechanism", self.epsilons)
+        return points
 
+    def sweep_points(self, scene: Scene, remarks: list[str]) -> list[Point]:
+        """Every mechanism at one place of a sweep, under the first relation; one that cannot be there is remarked."""
+        points = []
+        for (name, config), target in product(self.chosen(self.mechanisms).items(), self.sweep.epsilons(scene.axis)):
+            try:
+                points.append(self._point(name, config, scene, self.relations[0], target))
+            except SettingError as error:
+                teachers, queries, labels = scene.size
+                place = f"{teachers} teachers, {queries} queries, {labels} labels"
+                remarks.append(f"No {name} at {place} and epsilon {target:g}: {error}.")
+        return points
 
-def label(study: Study, points: Sequence[Point], ballots: Ballots, folder: Path) -> list[list[Path]]:
-    """Release each point's labels once per seed; answer files, points x seeds. What a ledger has is not drawn again."""
-    ledgers = {how: Ledger(folder / how / "ledger.sqlite") for how in study.neighbours}
-    progress = tqdm(total=len(points) * study.seeds, desc="label", unit="release", delay=2)
-    paths = []
-    for number, point in enumerate(points):
-        for seed in range(study.seeds):
-            source = noise.system() if study.noise_seed is None else noise.seeded(study.noise_seed, number, seed)
-            request = Request(point.mechanism, ballots.ids, ballots.digest, source, seed, unit=ballots.unit)
-            paths.append(release(request, ballots.votes, ledgers[point.neighbours]).path)
-            progress.update()
-    progress.close()
-    return [paths[start : start + study.seeds] for start in range(0, len(paths), study.seeds)]
-
-
-def teach(jobs: Sequence[Job], lesson: Mapping[str, Any], results: Path, devices: str) -> list[dict[str, Any]]:
-    """One student per job, in parallel; results are kept, so a rerun trains only what is missing."""
-    paths = [results / f"{_key(job, lesson)}.json" for job in jobs]
-    missing = [place for place, path in enumerate(paths) if not path.exists()]
-    if missing:
-        done = Pool(devices).run("pate.study:teach_one", lesson, [jobs[place] for place in missing])
-        for result in tqdm(done, total=len(missing), desc="students", unit="student", delay=2):
-            write_json(paths[missing[result.index]], result.value())
-    return [json.loads(path.read_text()) for path in paths]
+    def _point(
+        self, name: str, config: Mapping[str, Any], scene: Scene, how: Neighbours, epsilon: float | None
+    ) -> Point:
+        target = Target() if epsilon is None else Target(epsilon, conversion=self.target.conversion)
+        return make_point(name, config, scene, neighbours=how, delta=self.budget.delta, target=target)
 
 
-def teach_one(lesson: Mapping[str, Any], job: Job, device: str) -> dict[str, Any]:
-    """The pool's job: train and judge one student. Without an answer file it learns the truth, as the reference."""
-    student, network, truth = lesson["student"], lesson["network"], lesson["truth"]
-    if job["answer"] is None:
-        labels = Labels(np.arange(len(truth)), truth, np.ones(len(truth), bool), None, float("nan"), 1)
-    else:
-        labels = Labels.load(Path(job["answer"]))
-    agreement = metrics.label_accuracy(labels.labels, labels.answered, truth) if labels.answered.any() else None
-    found = {"answered": labels.answered_fraction, "label_accuracy": agreement}
-    try:
-        goal = targets(labels.labels, labels.answered, labels.scores, labels.num_teachers, student, labels.score_sd)
-        model = train_student(np.asarray(lesson["public"]), goal, network, student, seed=job["seed"], device=device)
-    except NothingReleased as error:
-        return found | {"nothing": str(error)}
-    guesses = predict(model, lesson["test"], network, device)
-    return found | metrics.evaluate(guesses, lesson["test_truth"]).scalars()
+@dataclass(frozen=True)
+class Outcome:
+    """What a study found.
+
+    Attributes:
+        rows: of the study itself, references last. Those of noiseless votes are private.
+        sweeps: of each sweep, by what it varies.
+        remarks: sentences about points that could not be made.
+    """
+
+    rows: list[Row]
+    sweeps: dict[str, list[Row]]
+    remarks: tuple[str, ...]
+
+    def released(self) -> "Outcome":
+        """Without what must not leave."""
+        return Outcome(released(self.rows), {axis: released(own) for axis, own in self.sweeps.items()}, self.remarks)
 
 
-def compare(
-    run: Run,
-    study: Study,
-    ballots: Ballots,
-    split: Split,
-    network: Network,
-    student: Student,
-    *,
-    devices: str,
-    seed: int,
-) -> list[Row]:
-    """The whole comparison: label, teach, and one row per point, with the two references."""
-    points = study.points(ballots)
-    paths = label(study, points, ballots, run.release / "study")
-    public = split.public.take(positions(ballots.ids, split.public.ids))
-    lesson = _lesson(private_folder(run.private / "study"), public, split.test, network, student)
-    jobs: list[Job] = [{"answer": str(path), "seed": seed + n} for row in paths for n, path in enumerate(row)]
-    jobs += [{"answer": None, "seed": seed + n} for n in range(study.seeds)]
-    found = teach(jobs, lesson, run.release / "study" / "students", devices)
-    groups = [found[start : start + study.seeds] for start in range(0, len(found), study.seeds)]
-    rows = [_row(point, group, study, len(ballots.ids)) for point, group in zip(points, groups, strict=False)]
-    prior = metrics.prior_only(public.labels, split.test.labels).scalars()
-    return [*rows, _reference(PRIOR_ONLY, [prior]), _reference(NON_PRIVATE, groups[-1])]
+def compare(school: School, study: Study, student: Student, queries: int | None) -> Outcome:
+    """The whole comparison: label, teach, and one row per point, with the references of every scene."""
+    run, remarks = school.run, list[str]()
+    scenes = [Scene("", Ballots.load(run).first(queries))]
+    scenes += [scene for axis in study.sweeps for scene in study.sweep.scenes(axis, school, queries, remarks)]
+    asked = [study.sweep_points(scene, remarks) if scene.axis else study.points(scene) for scene in scenes]
+    points = [point for some in asked for point in some]
+    seeds = dict.fromkeys(study.sweeps, study.sweep.seeds) | {"": study.seeds}
+    paths = label(points, seeds, study.noise_seed, run.release / "study")
+    split, network = school.seen()
+    room = Classroom.furnish(private_folder(run.private / "study"), split, network, student)
+    results = run.release / "study" / "students"
+    groups = [
+        [Pupil(path, school.seed + n, point.scene.view, results) for n, path in enumerate(own)]
+        for point, own in zip(points, paths, strict=True)
+    ]
+    references = [_references(scene, split, run, seeds[scene.axis], school.seed) for scene in scenes]
+    found = iter(room.teach([*groups, *(group for pair in references for group in pair)], school.devices))
+    rows = [(point.scene, _row(point, next(found), study.budget.delta)) for point in points]
+    rows += [(scene, row) for scene in scenes for row in _levels(scene, split, next(found), next(found))]
+    by_axis = {axis: [row for scene, row in rows if scene.axis == axis] for axis in ("", *study.sweeps)}
+    return Outcome(by_axis.pop(""), by_axis, tuple(remarks))
 
 
-def _lesson(folder: Path, public: Records, test: Records, network: Network, student: Student) -> dict[str, Any]:
-    """What all students share: inputs as files that workers map, everything small as values."""
-    for name, records in (("public", public), ("test", test)):
-        np.save(folder / f"{name}.npy", records.inputs)
-    files = {name: Mapped(folder / f"{name}.npy") for name in ("public", "test")}
-    return files | {"truth": public.labels, "test_truth": test.labels, "network": network, "student": student}
+# --- references --------------------------------------------------------------------------------------------
 
 
-def _key(job: Job, lesson: Mapping[str, Any]) -> str:
-    """What a student's result depends on, as a file name."""
-    digest = hashlib.sha256(b"" if job["answer"] is None else Path(job["answer"]).read_bytes())
-    for name in ("public", "test"):
-        digest.update(hashlib.sha256(lesson[name].path.read_bytes()).digest())
-    for name in ("truth", "test_truth"):
-        digest.update(np.packbits(lesson[name]).tobytes())
-    settings = {"seed": job["seed"], "network": asdict(lesson["network"]), "student": asdict(lesson["student"])}
-    digest.update(json.dumps(settings, sort_keys=True).encode())
-    return digest.hexdigest()[:24]
+def _references(scene: Scene, split: Split, run: Run, seeds: int, seed: int) -> list[list[Pupil]]:
+    """Students of the truth, and students of the votes without noise; what comes of the latter never leaves."""
+    ballots = scene.look()
+    truth = _truth(scene, split)
+    counts, teachers = ballots.votes.sum(axis=0, dtype=np.int64), len(ballots.votes)
+    everything = np.ones(len(truth), bool)
+    known = Labels(ballots.ids, truth, everything, None, float("nan"), 1)
+    noiseless = Labels(ballots.ids, 2 * counts > teachers, everything, counts.astype(float), 0.0, teachers)
+    rooms = ((_keep(known, run), run.release, False), (_keep(noiseless, run), run.private, True))
+    return [
+        [Pupil(path, seed + n, scene.view, room / "study" / "students", private) for n in range(seeds)]
+        for path, room, private in rooms
+    ]
 
 
-def _row(point: Point, found: Sequence[Mapping[str, Any]], study: Study, queries: int) -> Row:
+def _truth(scene: Scene, split: Split) -> np.ndarray:
+    """The queries' true labels, as the scene sees them."""
+    truth = split.public.labels[positions(scene.ballots.ids, split.public.ids)]
+    return truth if scene.view is None else scene.view.of(truth)
+
+
+def _keep(labels: Labels, run: Run) -> Path:
+    """Write what a reference learns into the private room."""
+    data = labels.encode()
+    path = private_folder(run.private / "study" / "references") / f"{sha256(data)[:24]}.npz"
+    if not path.exists():
+        write_bytes(path, data, mode=0o600)
+    return path
+
+
+def _levels(scene: Scene, split: Split, known: Sequence[Found], noiseless: Sequence[Found]) -> list[Row]:
+    """What no mechanism takes part in: the prior, nothing, the truth, the votes themselves."""
+    truth = split.test.labels if scene.view is None else scene.view.of(split.test.labels)
+    prior = metrics.prior_only(_truth(scene, split), truth).scalars()
+    zeros = metrics.all_zeros(truth).scalars()
+    levels = {PRIOR_ONLY: [prior], ALL_ZEROS: [zeros], NON_PRIVATE: known, NOISELESS: noiseless}
+    return [
+        Row(name, None, None, None, None, None, **_scores(found), **_sizes(scene)) for name, found in levels.items()
+    ]
+
+
+# --- rows --------------------------------------------------------------------------------------------------
+
+
+def _row(point: Point, found: Sequence[Found], delta: float) -> Row:
     """A point's results over its seeds."""
-    taught = [one for one in found if "nothing" not in one]
     accuracies = [one["label_accuracy"] for one in found if one["label_accuracy"] is not None]
     return Row(
         mechanism=point.name,
         neighbours=point.neighbours,
-        epsilon=point.mechanism.cost(queries).epsilon(study.delta),
-        delta=study.delta,
+        epsilon=point.epsilon(delta),
+        delta=delta,
         answered=float(np.mean([one["answered"] for one in found])),
         label_accuracy=float(np.mean(accuracies)) if accuracies else None,
-        accuracy=tuple(one["mean_accuracy"] for one in taught),
-        macro_f1=tuple(one["macro_f1"] for one in taught),
+        label_f1=float(np.mean([one["label_f1"] for one in found])),
         settings=plain(point.mechanism),
+        note=point.note,
+        **_scores(found),
+        **_sizes(point.scene),
     )
 
 
-def _reference(name: str, found: Sequence[Mapping[str, Any]]) -> Row:
-    """A level that no mechanism takes part in."""
-    scores = {key: tuple(one[key] for one in found) for key in ("mean_accuracy", "macro_f1")}
-    return Row(name, None, None, None, None, None, scores["mean_accuracy"], scores["macro_f1"])
+def _scores(found: Sequence[Found]) -> dict[str, Any]:
+    """The students' figures, those that are defined."""
+    names = {"mean_accuracy": "accuracy", "macro_f1": "macro_f1", "micro_f1": "micro_f1", "mean_ap": "mean_ap"}
+    taught = [one for one in found if "nothing" not in one]
+    return {
+        field: tuple(one[name] for one in taught if one[name] is not None and np.isfinite(one[name]))
+        for name, field in names.items()
+    }
 
 
-def report(
-    run: Run, study: Study, ballots: Ballots, rows: Sequence[Row], data: str, settings: Mapping[str, Any]
-) -> Path:
-    """Write page, picture and CSV, and the same to TensorBoard; all of it is post-processing of the releases."""
-    statement = "\n\n".join(_statement(run, study, how, ballots) for how in study.neighbours)
-    seeded = study.noise_seed is not None
+def _sizes(scene: Scene) -> dict[str, Any]:
+    return dict(zip(("teachers", "queries", "labels"), scene.size, strict=True))
+
+
+# --- report ------------------------------------------------------------------------------------------------
+
+
+def report(run: Run, study: Study, outcome: Outcome, data: str, settings: Mapping[str, Any]) -> tuple[Path, Path]:
+    """Write the page that may leave, with pictures, CSV and TensorBoard, and the private one with what may not."""
+    first, exact = outcome.rows[0], study.target.conversion == "exact"
+    ballots = Ballots.load(run)
     facts = {
         "data": data,
-        "teachers": str(len(ballots.votes)),
-        "queries": str(len(ballots.ids)),
+        "teachers": str(first.teachers),
+        "queries": str(first.queries),
         "seeds": str(study.seeds),
+        "conversion": study.target.conversion + (" where all noise is Gaussian" if exact else ""),
         "date": date.today().isoformat(),
         "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
     }
-    page = write_report(
-        run.release / "report",
-        rows,
-        title="How good a student does an honest epsilon buy?",
-        facts=facts,
-        statement=statement,
-        settings=settings,
-        warnings=["NOT PRIVATE: the noise was drawn from a seed, for a study that can be repeated."] if seeded else [],
-    )
-    _tensorboard(run.release / "tensorboard" / "compare", rows, page.parent / "frontier.png")
-    return page
+    common: dict[str, Any] = {
+        "title": "How good a student does an honest epsilon buy?",
+        "facts": facts,
+        "statement": "\n\n".join(_statement(run, study, how, ballots) for how in study.relations),
+        "settings": settings,
+        "remarks": outcome.remarks,
+    }
+    seeded = [SEEDED] if study.noise_seed is not None else []
+    public = outcome.released()
+    page = write_report(run.release / "report", public.rows, sweeps=public.sweeps, warnings=seeded, **common)
+    write_board(run.release / "tensorboard" / "compare", public.rows, public.sweeps, page.parent)
+    own = private_folder(run.private / "report")
+    warnings = [PRIVATE, *seeded]
+    secret = write_report(own, outcome.rows, sweeps=outcome.sweeps, warnings=warnings, private=True, **common)
+    return page, secret
 
 
 def _statement(run: Run, study: Study, how: Neighbours, ballots: Ballots) -> str:
     """What all labellings of the study cost together, which is more than any one of its rows."""
-    ledger = Ledger(run.release / "study" / how / "ledger.sqlite")
-    text = state(
-        ledger.charges(), delta=_total_delta(ledger, study.delta), unit=ballots.unit, num_teachers=len(ballots.votes)
-    ).text
+    with Ledger(run.release / "study" / how / "ledger.sqlite") as ledger:
+        charges = ledger.charges()
+    delta = max(study.budget.delta, min(0.5, study.budget.delta * len(charges)))  # each labelling brings its own share
+    said = state(charges, delta=delta, unit=ballots.unit, num_teachers=len(ballots.votes), weights=ballots.weights).text
+    counts = sorted({charge.details["teachers"] for charge in charges})
+    parts = f" The private data was cut into {', '.join(map(str, counts))} parts." if len(counts) > 1 else ""
     return (
         "Each row's epsilon is that of one labelling (every seed drew another), if it alone is published and was not "
         "chosen by looking at results. Publishing this whole page publishes something of all labellings, and their "
-        f"costs add up:\n\n{text}"
+        f"costs add up.{parts}\n\n{said}"
     )
-
-
-def _total_delta(ledger: Ledger, delta: float) -> float:
-    """delta for everything together: each labelling brings its own share."""
-    return max(delta, min(0.5, delta * len(ledger.charges())))
-
-
-def _tensorboard(folder: Path, rows: Sequence[Row], picture: Path) -> None:
-    """Scalars over epsilon (in thousandths, since steps are whole numbers) and the picture."""
-    from matplotlib.image import imread
-    from torch.utils.tensorboard import SummaryWriter
-
-    shutil.rmtree(folder, ignore_errors=True)
-    with SummaryWriter(str(folder)) as writer:
-        for row in rows:
-            if row.epsilon is not None and row.mean is not None and np.isfinite(row.epsilon):
-                writer.add_scalar(f"accuracy/{row.mechanism} {row.neighbours}", row.mean, round(1000 * row.epsilon))
-        writer.add_image("frontier", imread(picture)[..., :3], dataformats="HWC")

@@ -1,9 +1,6 @@
 """The privacy frontier: student accuracy against epsilon, a line per mechanism between two references."""
 
-import io
 import math
-import textwrap
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,15 +9,35 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pate.errors import require
+from pate.report.canvas import (
+    COLOURS,
+    DASHES,
+    DPI,
+    FAINT,
+    HEIGHT,
+    INK,
+    MARKERS,
+    NO_GUARANTEE,
+    WIDTH,
+    blank,
+    dark,
+    dress,
+    look,
+    put_ticks,
+    quiet,
+    save,
+    subtitle,
+    superscript,
+    write_caption,
+    write_title,
+)
 from pate.report.rows import (
+    ALL_ZEROS,
     NOT_A_GUARANTEE,
     PRIOR_ONLY,
     Row,
@@ -34,15 +51,8 @@ from pate.report.rows import (
     show_percent,
     unique,
 )
-from pate.runs import write_bytes
 
-WIDTH, HEIGHT, DPI = 8.0, 5.0, 150
-# Told apart under every common colour blindness, the first four most of all.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#AA3377", "#E69F00", "#56B4E9", "#444444")
-MARKERS = "os^DvPhp"
-DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (3, 1.5, 1, 1.5)))
-NO_GUARANTEE: tuple[Any, ...] = (0, (1, 1.4))
-INK, FAINT = "#222222", "#6b6b6b"
+__all__ = ["COLOURS", "DASHES", "DPI", "FAINT", "INK", "MARKERS", "NO_GUARANTEE", "caption", "frontier", "spread"]
 
 
 @dataclass(frozen=True)
@@ -70,35 +80,32 @@ class Line:
         return [p for p in self.points if p.row.answered != 0 and p.row.epsilon not in (0.0, math.inf)]
 
 
-def frontier(rows: Iterable[Row], path: Path, *, facts: Mapping[str, str] | None = None) -> None:
+def frontier(rows: Iterable[Row], path: Path, *, facts: Mapping[str, str] | None = None, mode: int = 0o644) -> None:
     """Draw the picture and write it, whole or not at all.
 
     Args:
         rows: what was compared; references become horizontal lines.
         path: the PNG to write.
         facts: `data`, `teachers` and `queries` are said in the title.
+        mode: of the file.
     """
     rows = ordered(rows)
     require(bool(rows), "rows", "at least one", rows)
-    figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # a name in letters the font lacks shows as boxes
+    figure = blank()
+    with quiet():
         _draw(figure, rows, facts or {})
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
-    write_bytes(path, buffer.getvalue())
+    save(figure, path, mode)
 
 
 def _draw(figure: Figure, rows: Sequence[Row], facts: Mapping[str, str]) -> None:
     places = _places(rows)
     lines = _lines(rows, places)
     figure.set_figheight(max(HEIGHT, 2.2 + 0.15 * sum(line.label.count("\n") + 1.2 for line in lines)))
-    references = [row for row in rows if row.is_reference]
+    references = [row for row in rows if row.is_reference and row.mechanism != ALL_ZEROS]  # far below the others
     levels = [Point(row, math.nan, 100 * row.mean) for row in references if row.mean is not None]
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
-    top = _title(figure, rows, facts)
-    bottom = _caption(figure, caption(rows))
+    top = write_title(figure, "Student accuracy against privacy", subtitle(rows, facts))
+    bottom = write_caption(figure, caption(rows))
     labels = _margin_labels(axes, lines, levels)
     right = max((label.get_window_extent().width / DPI for label in labels), default=0.0) + 0.32
     height = figure.get_figheight()
@@ -141,10 +148,8 @@ def _lines(rows: Sequence[Row], places: Mapping[str, float]) -> list[Line]:
         label = [shorten(printable(name), 26) + _shared_mark([p.row for p in shown], numbers)]
         label += [shorten(printable(relation or "relation unknown"), 26)] * (len(relations) > 1)
         label += [NOT_A_GUARANTEE] * (not holds)
-        i = names.index(name)
         dash = DASHES[relations.index(relation) % len(DASHES)] if holds else NO_GUARANTEE
-        look = (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], dash)
-        lines.append(Line("\n".join(label), *look, shown))
+        lines.append(Line("\n".join(label), *look(names, name), dash, shown))
     return [line for line in lines if line.points]
 
 
@@ -164,21 +169,17 @@ def _shared_mark(rows: Sequence[Row], numbers: Mapping[str, int]) -> str:
 
 
 def _mark(row: Row, numbers: Mapping[str, int]) -> str:
-    return _superscript(numbers[row.note]) if row.note else ""
+    return superscript(numbers[row.note]) if row.note else ""
 
 
-def _superscript(number: int) -> str:
-    return str(number).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-
-
-# --- words around it ---------------------------------------------------------------------------------------
+# --- words below it ---------------------------------------------------------------------------------------
 
 
 def caption(rows: Iterable[Row]) -> str:
     """What a reader must know to read the picture truthfully; only what applies."""
     rows = ordered(rows)
     private, prior = [row for row in rows if not row.is_reference], _prior(rows)
-    said = [f"{_superscript(i)} {printable(note).rstrip('.')}." for note, i in footnotes(rows).items()]
+    said = [f"{superscript(i)} {printable(note).rstrip('.')}." for note, i in footnotes(rows).items()]
     said.append(f"Points and bars: {legend(rows)}.")
     if any(row.is_partial for row in private):
         said.append("Hollow: only the share written beside it was answered.")
@@ -202,73 +203,14 @@ def _names(rows: Sequence[Row]) -> str:
     return "; ".join(f"{shorten(printable(name), 26)} at ε {', '.join(parts[name])}" for name in names)
 
 
-def subtitle(rows: Sequence[Row], facts: Mapping[str, str]) -> str:
-    """Data set, teachers, queries, delta and relation, as far as they are known."""
-    counted = [(facts.get(key, ""), key) for key in ("teachers", "queries")]
-    said = [facts.get("data", "")]
-    said += [f"{text} {key}" if text.isdecimal() else f"{key}: {text}" for text, key in counted if text]
-    deltas = unique(show_cost(row.delta) for row in rows if row.delta is not None)
-    relations = unique(row.neighbours for row in rows)
-    said += ["δ = " + " or ".join(deltas)] if deltas else []
-    said += ["neighbours: " + " and ".join(relations)] if relations else []
-    return " · ".join(printable(text) for text in said if text)
-
-
-def _title(figure: Figure, rows: Sequence[Row], facts: Mapping[str, str]) -> float:
-    """Write the heading; the height in inches below which the axes may begin."""
-    below = textwrap.wrap(subtitle(rows, facts), 116, max_lines=3, placeholder=" …")
-    heading = {"size": 12.5, "color": INK, "weight": "bold"}
-    height = figure.get_figheight()
-    _write(figure, height - 0.14, "Student accuracy against privacy", va="top", **heading)
-    _write(figure, height - 0.40, "\n".join(below), va="top", size=8.5, color=FAINT)
-    return height - 0.55 - 0.17 * len(below)
-
-
-def _caption(figure: Figure, text: str) -> float:
-    """Write the caption; the height in inches above which the axes may stand."""
-    lines = textwrap.wrap(text, 136, max_lines=7, placeholder=" …")
-    _write(figure, 0.10, "\n".join(lines), va="bottom", size=7.2, color=FAINT)
-    return 0.58 + 0.14 * len(lines)
-
-
-def _write(figure: Figure, height: float, text: str, **look: Any) -> None:
-    """Text from the left margin on; names are not formulas, whatever their dollar signs say."""
-    figure.text(0.14 / WIDTH, height / figure.get_figheight(), text, linespacing=1.35, parse_math=False, **look)
-
-
 # --- axes and lines ----------------------------------------------------------------------------------------
 
 
 def _axis(axes: Axes, places: Mapping[str, float], lines: Sequence[Line], levels: Sequence[Point]) -> None:
-    xs = list(places.values()) or [0.0]
-    pad = 0.05 * (max(xs) - min(xs)) or 0.3
-    axes.set_xlim(min(xs) - pad, max(xs) + 1.8 * pad)
-    axes.set_xticks(list(places.values()), _sparse(places, axes))
-    spreads = [(p.y, 100 * (p.row.sd or 0.0)) for p in [*levels, *(p for line in lines for p in line.points)]]
-    low, high = min((y - s for y, s in spreads), default=0), max((y + s for y, s in spreads), default=100)
-    room = max(0.08 * (high - low), 0.5)
-    axes.set_ylim(low - room, high + room)
-    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+    put_ticks(axes, places)
+    dress(axes, [(p.y, 100 * (p.row.sd or 0.0)) for p in [*levels, *(p for line in lines for p in line.points)]])
     axes.set_xlabel("privacy loss ε, log scale (to the left: more private)", fontsize=9, color=INK)
     axes.set_ylabel("student accuracy", fontsize=9, color=INK)
-    axes.tick_params(labelsize=8.5, colors=INK, length=3)
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#999999")
-
-
-def _sparse(places: Mapping[str, float], axes: Axes) -> list[str]:
-    """Tick labels; one that would run into its left neighbour stays empty, its tick remains."""
-    inches = axes.get_position().width * WIDTH / np.ptp(axes.get_xlim())
-    shown, free = [], -math.inf
-    for text, x in places.items():
-        half = 0.045 * len(text) + 0.03
-        fits = x * inches - half >= free
-        shown.append(text if fits else "")
-        free = x * inches + half if fits else free
-    return shown
 
 
 def _series(axes: Axes, line: Line) -> None:
@@ -296,16 +238,11 @@ def _face(point: Point, line: Line) -> dict[str, Any]:
 def _margin_labels(axes: Axes, lines: Sequence[Line], levels: Sequence[Point]) -> list[Text]:
     """A label per line and per reference, not yet placed."""
     names = [f"{shorten(printable(p.row.mechanism), 26)}  {show_percent(p.y / 100)} %" for p in levels]
-    labels = [(line.label, _dark(line.colour)) for line in lines] + [(name, FAINT) for name in names]
-    look: dict[str, Any] = {"va": "center", "linespacing": 1.05, "parse_math": False, "clip_on": False}
+    labels = [(line.label, dark(line.colour)) for line in lines] + [(name, FAINT) for name in names]
+    style: dict[str, Any] = {"va": "center", "linespacing": 1.05, "parse_math": False, "clip_on": False}
     return [
-        axes.text(1, 0, text, transform=axes.transAxes, color=colour, fontsize=8.5, **look) for text, colour in labels
+        axes.text(1, 0, text, transform=axes.transAxes, color=colour, fontsize=8.5, **style) for text, colour in labels
     ]
-
-
-def _dark(colour: str) -> tuple[float, ...]:
-    """A colour deep enough to be read as text."""
-    return tuple(0.78 * part for part in to_rgb(colour))
 
 
 def _spread_labels(axes: Axes, labels: Sequence[Text], lines: Sequence[Line], levels: Sequence[Point]) -> None:
@@ -323,8 +260,8 @@ def _spread_labels(axes: Axes, labels: Sequence[Text], lines: Sequence[Line], le
         corner = inverse.transform(axes.transData.transform((right, end[1])))
         start = inverse.transform(axes.transData.transform(end))
         path = np.array([start, corner, (x, y)])
-        look: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.55, "clip_on": False, "zorder": 1}
-        axes.plot(path[:, 0], path[:, 1], transform=axes.transAxes, color=label.get_color(), **look)
+        style: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.55, "clip_on": False, "zorder": 1}
+        axes.plot(path[:, 0], path[:, 1], transform=axes.transAxes, color=label.get_color(), **style)
 
 
 def spread(wanted: np.ndarray, heights: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -378,9 +315,9 @@ def _ink(axes: Axes, lines: Sequence[Line], levels: Sequence[Point]) -> np.ndarr
 
 def _place(axes: Axes, text: str, point: Point, colour: str, taken: np.ndarray) -> np.ndarray:
     """Write text at the offset that hits least; the pixels it then covers."""
-    look: dict[str, Any] = {"fontsize": 6.8, "zorder": 6, "textcoords": "offset points", "va": "center"}
+    style: dict[str, Any] = {"fontsize": 6.8, "zorder": 6, "textcoords": "offset points", "va": "center"}
     halo = [withStroke(linewidth=2, foreground="white")]
-    label = axes.annotate(text, (point.x, point.y), (0, 0), color=_dark(colour), path_effects=halo, **look)
+    label = axes.annotate(text, (point.x, point.y), (0, 0), color=dark(colour), path_effects=halo, **style)
     frame = axes.get_window_extent()
 
     def cost(offset: tuple[float, float, str]) -> float:

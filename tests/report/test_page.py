@@ -5,6 +5,7 @@ import csv
 import json
 import re
 import shutil
+import stat
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
+from pate.errors import SettingError
 from pate.report import NOT_A_GUARANTEE, Row, finding, write_report
 
 VOID = {"meta", "link", "img", "br", "col"}
@@ -58,10 +60,11 @@ def write(folder: Path, rows: list[Row], facts: dict[str, str], **changes: objec
     return write_report(folder, rows, **given)  # type: ignore[arg-type]
 
 
-def test_three_files_and_all_parts(rows: list[Row], facts: dict[str, str], tmp_path: Path) -> None:
+def test_a_csv_beside_each_picture_and_all_parts(rows: list[Row], facts: dict[str, str], tmp_path: Path) -> None:
     path = write(tmp_path / "report", rows, facts)
     assert path == tmp_path / "report" / "index.html"
-    assert sorted(p.name for p in path.parent.iterdir()) == ["frontier.png", "index.html", "summary.csv"]
+    names = ["details.csv", "details.png", "frontier.csv", "frontier.png", "index.html", "summary.csv"]
+    assert sorted(p.name for p in path.parent.iterdir()) == names
     with (path.parent / "summary.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == len(rows)
     page = Page(path.read_text())
@@ -78,7 +81,7 @@ def test_every_row_stands_in_the_table_with_references_last(
 ) -> None:
     text = write(tmp_path, rows, facts).read_text()
     table = Page(text[text.index('<table class="results">') : text.index("</table>")] + "</table>")
-    names = table.words("th")[8 - 2 :]  # epsilon and delta stand inside an abbr
+    names = table.words("th")[10 - 2 :]  # epsilon and mAP stand inside an abbr
     assert len(table.all("tr")) == 1 + len(rows)
     assert names == [row.mechanism for row in rows[2:]] + ["prior-only", "non-private"]
     assert table.words("td").count("nothing") == 2
@@ -89,8 +92,9 @@ def test_every_row_stands_in_the_table_with_references_last(
 
 def test_it_can_be_read_without_eyes(rows: list[Row], facts: dict[str, str], tmp_path: Path) -> None:
     page = Page(write(tmp_path, rows, facts).read_text())
-    (image,) = page.all("img")
-    assert "the best mechanism is noisy_counts" in (image["alt"] or "")
+    first, second = page.all("img")
+    assert "the best mechanism is noisy_counts" in (first["alt"] or "")
+    assert "micro F1 of released labels" in (second["alt"] or "")
     assert len(page.words("caption")) == 1
     assert all(attrs.get("scope") in ("row", "col") for attrs in page.all("th"))
     assert page.all("html") == [{"lang": "en"}]
@@ -101,12 +105,12 @@ def test_it_is_self_contained(rows: list[Row], facts: dict[str, str], tmp_path: 
     text = path.read_text()
     page = Page(text)
     addresses = [v or "" for _, attrs in page.tags for k, v in attrs.items() if k in ("src", "href", "srcset")]
-    assert len(addresses) == 2
+    assert len(addresses) == 3
     assert all(address.startswith("data:") for address in addresses)
     assert not re.search(r"https?:|url\(|@import|//\w", re.sub(r"base64,[^\"]+", "", text))
     assert not page.all("script")
-    picture = base64.b64decode(addresses[-1].removeprefix("data:image/png;base64,"))
-    assert picture == (tmp_path / "frontier.png").read_bytes()
+    for address, name in zip(addresses[1:], ("frontier.png", "details.png"), strict=True):
+        assert base64.b64decode(address.removeprefix("data:image/png;base64,")) == (tmp_path / name).read_bytes()
 
 
 def test_hostile_text_stays_text(rows: list[Row], tmp_path: Path) -> None:
@@ -150,6 +154,56 @@ def test_writing_twice_gives_the_same_bytes(rows: list[Row], facts: dict[str, st
     first = {p.name: p.read_bytes() for p in write(tmp_path, rows, facts).parent.iterdir()}
     second = {p.name: p.read_bytes() for p in write(tmp_path, rows[::-1][::-1], facts).parent.iterdir()}
     assert first == second
+
+
+def test_a_picture_per_relation(rows: list[Row], facts: dict[str, str], tmp_path: Path) -> None:
+    added = [replace(row, neighbours="teacher_added") for row in rows if not row.is_reference]
+    path = write(tmp_path, rows + added, facts)
+    assert (tmp_path / "frontier_teacher_added.png").exists()
+    with (tmp_path / "frontier.csv").open(newline="") as file:
+        assert {row["neighbours"] for row in csv.DictReader(file)} == {"teacher_changed", ""}
+    assert len(Page(path.read_text()).all("img")) == 3
+
+
+def test_sweeps_have_a_section_a_picture_a_csv_and_every_points_settings(
+    rows: list[Row], swept: list[Row], facts: dict[str, str], tmp_path: Path
+) -> None:
+    remarks = ["No peeling at 5 labels: k must be <= 5."]
+    text = write(tmp_path, rows, facts, sweeps={"labels": swept}, remarks=remarks).read_text()
+    page = Page(text)
+    assert "How many labels?" in page.words("h2")
+    assert remarks[0] in page.words("li")
+    assert any("from 160 labels on" in line.replace("\xa0", " ") for line in page.words("li"))
+    with (tmp_path / "labels.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(swept)
+    assert text.count("<code>kind=StableTopK</code>") == 8
+    assert "Labels" in page.words("th")
+
+
+def test_what_must_not_leave_is_refused_on_a_page_that_may(
+    rows: list[Row], noiseless: Row, facts: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match="must not leave"):
+        write(tmp_path / "page", [*rows, noiseless], facts)
+    with pytest.raises(SettingError, match="must not leave"):
+        write(tmp_path / "page", rows, facts, sweeps={"queries": [*rows, noiseless]})
+    assert not (tmp_path / "page").exists()
+
+
+def test_the_private_page_is_its_owners_and_shows_gains(
+    rows: list[Row], noiseless: Row, facts: dict[str, str], tmp_path: Path
+) -> None:
+    path = write(tmp_path, [*rows, noiseless], facts, private=True)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
+    page = Page(path.read_text())
+    assert "Gain %" in page.words("th")
+    assert "89.0" in page.words("td")  # (88.9 - 80) / (90 - 80)
+    assert "Gain %" not in Page(write(tmp_path / "public", rows, facts).read_text()).words("th")
+
+
+def test_a_very_long_paragraph_opens_on_a_click(rows: list[Row], facts: dict[str, str], tmp_path: Path) -> None:
+    page = Page(write(tmp_path, rows, facts, statement="Short.\n\nIt rests on this. " + "more " * 400).read_text())
+    assert "It rests on this …" in page.words("summary")
 
 
 # --- in a browser ------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pate.errors import SettingError
 from pate.report import NOT_A_GUARANTEE, Row, console_table, finding, summary_csv
-from pate.report.rows import show_cost
+from pate.report.findings import sweep_findings
+from pate.report.rows import average, deviation, gain, released, show_cost
 
 
 def read(rows: list[Row]) -> list[dict[str, str]]:
@@ -41,13 +42,13 @@ def test_spread_is_the_sample_standard_deviation(rows: list[Row]) -> None:
     row = rows[-1]
     assert row.mean == pytest.approx(0.861)
     assert row.sd == pytest.approx(0.003)  # with n instead of n - 1 it would be 0.00245
-    assert row.f1_mean == pytest.approx(0.661)
-    assert row.f1_sd == pytest.approx(0.003)
+    assert average(row.micro_f1) == pytest.approx(0.761)
+    assert deviation(row.micro_f1) == pytest.approx(0.003)
 
 
 def test_one_seed_has_no_spread(rows: list[Row]) -> None:
     single = [replace(row, accuracy=row.accuracy[:1], macro_f1=row.macro_f1[:1]) for row in rows]
-    assert all(row.sd is None and row.f1_sd is None for row in single)
+    assert all(row.sd is None and deviation(row.macro_f1) is None for row in single)
     table = console_table(single)
     assert "88.6 ± n/a" in table
     assert "± 0" not in table
@@ -75,9 +76,19 @@ def test_csv_has_every_column_and_every_digit(rows: list[Row]) -> None:
         "accuracy_sd",
         "macro_f1_mean",
         "macro_f1_sd",
+        "micro_f1_mean",
+        "micro_f1_sd",
+        "mean_ap_mean",
+        "mean_ap_sd",
         "seeds",
         "accuracy",
         "macro_f1",
+        "micro_f1",
+        "mean_ap",
+        "label_f1",
+        "teachers",
+        "queries",
+        "labels",
         "settings",
         "note",
     ]
@@ -174,3 +185,48 @@ def test_finding_without_a_student(rows: list[Row], references: list[Row]) -> No
     silent = [replace(row, answered=0.0, accuracy=()) for row in rows if not row.is_reference]
     for case in (silent, references):
         assert finding(case).startswith("There is no private student to judge")
+
+
+def test_gain_is_the_share_of_the_way_to_noiseless_votes(rows: list[Row], noiseless: Row) -> None:
+    best = next(row for row in rows if row.mechanism == "noisy_counts" and show_cost(row.epsilon) == "4")
+    assert gain(best, [*rows, noiseless]) == pytest.approx((0.889 - 0.80) / (0.90 - 0.80))
+    silent = next(row for row in rows if row.answered == 0)
+    assert gain(silent, [*rows, noiseless]) is None  # no student
+    assert gain(best, rows) is None  # nothing to measure by
+    assert gain(noiseless, [*rows, noiseless]) is None
+    assert gain(replace(best, labels=7), [*rows, noiseless]) is None  # references of other labels do not count
+
+
+def test_only_with_noiseless_votes_has_the_csv_gains_and_such_rows_are_not_released(
+    rows: list[Row], noiseless: Row
+) -> None:
+    with_it = read([*rows, noiseless])
+    assert float(next(r for r in with_it if r["mechanism"] == "noisy_counts")["gain"]) == pytest.approx(0.3)
+    assert "gain" not in read(rows)[0]
+    assert released([*rows, noiseless]) == rows
+
+
+def test_crossings_name_where_the_stable_top_k_passes_whom(swept: list[Row]) -> None:
+    said = sweep_findings(swept, "labels")
+    assert len(said) == 8  # four measures at two epsilons
+    assert all("noisy_counts nowhere and of tau_ballots nowhere" in line for line in said[:4])
+    by_labels = next(line for line in said if line.startswith("At epsilon 16, by accuracy of answered labels"))
+    assert "noisy_counts at 10 and from 160 labels on (at 160: 86.0 against 80.0 %, 60.0 % answered)" in by_labels
+    assert "tau_ballots at 10 labels only (at 10: 92.0 against 90.0 %" in by_labels
+    by_student = next(line for line in said if line.startswith("At epsilon 16, by student accuracy"))
+    assert "noisy_counts from 160 labels on (at 160: 85.0 against 82.0 %" in by_student
+    assert "tau_ballots nowhere" in by_student
+
+
+def test_a_lead_on_hardly_any_answers_is_none(swept: list[Row]) -> None:
+    few = [replace(row, answered=0.01) if row.settings.get("kind") == "StableTopK" else row for row in swept]
+    assert all("noisy_counts nowhere" in line for line in sweep_findings(few, "labels"))
+
+
+def test_other_sweeps_name_their_best_student(swept: list[Row]) -> None:
+    rows = [replace(row, queries=row.labels, labels=40) for row in swept]
+    first, second = sweep_findings(rows, "queries")
+    assert first == "At epsilon 4 the best student is that of tau_ballots with 400 queries: 92.0 ± 0.3 %."
+    assert second.startswith("At epsilon 16")
+    silent = [replace(row, accuracy=(), answered=0.0) for row in rows if row.epsilon == rows[0].epsilon]
+    assert sweep_findings(silent, "queries") == ["At epsilon 4 no student was trained."]
