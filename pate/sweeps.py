@@ -3,14 +3,14 @@
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pate.ballots import Ballots
 from pate.data.records import Split
 from pate.errors import SettingError, require
 from pate.models import Network
 from pate.runs import Run, private_folder
-from pate.teachers import Teachers, on_features, train_teachers
+from pate.teachers import Ray, Teachers, on_features, train_teachers
 from pate.teachers.factory import Summary
 from pate.whatif import Scene, label_view
 
@@ -25,10 +25,13 @@ class School:
     teachers: Teachers
     devices: str
     seed: int
+    ray: Ray = field(default_factory=Ray)
 
     def train(self) -> Summary:
         """Train the teachers that have not voted yet."""
-        return train_teachers(self.run, self.split, self.network, self.teachers, devices=self.devices, seed=self.seed)
+        return train_teachers(
+            self.run, self.split, self.network, self.teachers, devices=self.devices, seed=self.seed, ray=self.ray
+        )
 
     def seen(self) -> tuple[Split, Network]:
         """Records and network as a student has them: pictures, or features of the teachers' frozen backbone."""

@@ -16,7 +16,7 @@ from pate.data.records import Array, Records
 from pate.errors import PateError
 from pate.models import Network, alone
 from pate.teachers.settings import Teachers
-from pate.teachers.training import Stats, save_weights
+from pate.teachers.training import Stats, decide, save_weights
 
 
 def train_head(
@@ -38,7 +38,7 @@ def train_head(
         checkpoint: where to write weight (K, D) and bias (K), if anywhere.
 
     Returns:
-        (N, K) bool, true where a score is positive; and loss, accuracy (both on its own records), validation_accuracy
+        (N, K) bool votes; and loss, accuracy (both on its own records), validation_accuracy
         (of each own record by the head of the others), images_per_second, backbone_seconds (of CPU).
     """
     began, cpu = time.perf_counter(), time.process_time()
@@ -51,16 +51,16 @@ def train_head(
         weight, bias = ridge(x, wanted, penalty)
         scores = x @ weight + bias
         unseen = leave_one_out(x, wanted, scores, penalty)
-        votes = queries @ weight.float() + bias.float() > 0
+        votes = decide(queries @ weight.float() + bias.float(), records.labels, settings)
     if not bool(scores.isfinite().all()):
         raise PateError(f"teacher {teacher} has features that are not finite: its inputs or model.weights are damaged")
     if checkpoint is not None:
         save_weights({"weight": weight.T.float(), "bias": bias.float()}, checkpoint)
     stats = {"loss": float((scores - wanted).square().mean()), "backbone_seconds": cpu}
     for name, given in (("accuracy", scores), ("validation_accuracy", unseen)):
-        stats[name] = float(((given > 0) == (wanted > 0)).double().mean())
+        stats[name] = float((decide(given, records.labels, settings) == records.labels).mean())
     stats["images_per_second"] = len(records) / (time.perf_counter() - began)
-    return votes.numpy(), stats
+    return votes, stats
 
 
 def ridge(x: Tensor, y: Tensor, penalty: float) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ CHOICES = {
     "mode": ("finetune", "heads"),
     "engine": ("local", "ray"),
     "precision": ("float32", "bfloat16", "float16"),
+    "decision": ("half", "matched"),
 }
 LEAST = {"count": 1, "epochs": 1, "batch_size": 2, "smallest": 2, "slots_per_device": 0}
 
@@ -32,6 +33,8 @@ class Teachers:
         mixup: train on random blends of two records and their labels; the best single help for small parts (finetune).
         ridge: penalty on a head's weights beside the mean squared error, in units of the public features' mean squared
             distance from their mean (heads). More makes teachers agree, less makes their majority better.
+        decision: a teacher says yes where a label is likelier than not (half), or to the likeliest pairs of query and
+            label, as many as in its own records (matched): where labels are rare, half would be no to everything.
         precision: float32, or bfloat16, float16 where it pays: on a GPU. A CPU always computes in float32.
         smallest: a part with fewer records is refused.
         slots_per_device: processes per device; 0 is one per CPU core, one per GPU.
@@ -52,6 +55,7 @@ class Teachers:
     augment: bool = True
     mixup: bool = True
     ridge: float = 0.01
+    decision: str = "half"
     precision: str = "float32"
     smallest: int = 8
     slots_per_device: int = 0

@@ -55,10 +55,11 @@ def train_teacher(
         if not math.isfinite(stats["loss"]):
             rate = settings.learning_rate
             raise PateError(f"teacher {teacher} diverged: use a smaller teachers.learning_rate than {rate}")
-        stats["accuracy"] = float((_vote(model, records.inputs, network, settings, device) == records.labels).mean())
+        own = decide(_logits(model, records.inputs, network, settings, device), records.labels, settings)
+        stats["accuracy"] = float((own == records.labels).mean())
         if checkpoint is not None:
             save_weights(model.state_dict(), checkpoint)
-        return _vote(model, queries_inputs, network, settings, device), stats
+        return decide(_logits(model, queries_inputs, network, settings, device), records.labels, settings), stats
 
 
 def _fit(
@@ -143,8 +144,8 @@ def _vary(x: Tensor, y: Tensor, settings: Teachers, draw: torch.Generator) -> tu
 
 
 @torch.inference_mode()
-def _vote(model: nn.Module, inputs: Array, network: Network, settings: Teachers, device: str) -> Array:
-    """(N, K) bool: where the logit is positive, of a picture or (augment) of it and its mirror image together."""
+def _logits(model: nn.Module, inputs: Array, network: Network, settings: Teachers, device: str) -> Tensor:
+    """(N, K), of a picture or (augment) of it and its mirror image together."""
     model.eval()
     rows = []
     for start in range(0, len(inputs), settings.batch_size):
@@ -153,8 +154,22 @@ def _vote(model: nn.Module, inputs: Array, network: Network, settings: Teachers,
             logits = model(x)
             if settings.augment and x.ndim == 4:
                 logits = logits + model(x.flip(3))
-        rows.append((logits > 0).cpu())
-    return torch.cat(rows).numpy()
+        rows.append(logits.cpu())
+    return torch.cat(rows)
+
+
+def decide(logits: Tensor, labels: Array, settings: Teachers) -> Array:
+    """(N, K) bool votes from logits (N, K), by `settings.decision`.
+
+    Args:
+        labels: (n, K) bool, of the teacher's own records: how often it says yes is its own affair.
+    """
+    if settings.decision == "half":
+        return (logits > 0).numpy()
+    wanted = round(float(labels.mean()) * logits.numel())
+    votes = torch.zeros(logits.numel(), dtype=torch.bool)
+    votes[logits.flatten().argsort(descending=True, stable=True)[:wanted]] = True
+    return votes.view(logits.shape).numpy()
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:

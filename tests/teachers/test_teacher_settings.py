@@ -54,3 +54,19 @@ def test_shards_are_a_partition_of_the_teachers():
 def test_settings_do_not_change():
     with pytest.raises(FrozenInstanceError):
         Teachers().count = 3
+
+
+def test_matched_teachers_say_yes_as_often_as_their_records():
+    """Rare labels: half says no to everything; matched picks the likeliest pairs, as many as its own records have."""
+    import numpy as np
+    import torch
+
+    from pate.teachers.training import decide
+
+    logits = torch.from_numpy(np.random.default_rng(0).normal(-9, 1, (50, 20)))
+    own = np.random.default_rng(1).random((30, 20)) < 0.1
+    half, matched = (decide(logits, own, Teachers(decision=how)) for how in ("half", "matched"))
+    assert not half.any() and matched.sum() == round(own.mean() * 1000)
+    assert logits[torch.from_numpy(matched)].min() >= logits[torch.from_numpy(~matched)].max()
+    with pytest.raises(SettingError, match=r"teachers.decision must be one of half, matched"):
+        Teachers(decision="never")
