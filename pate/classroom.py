@@ -12,6 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from pate import metrics
+from pate.backbone import Mirrored
 from pate.ballots import positions
 from pate.data.records import Records, Split
 from pate.labels import Labels
@@ -98,6 +99,8 @@ def teach_one(shared: Mapping[str, Any], job: Mapping[str, Any], device: str) ->
         )
     except NothingReleased as error:
         return found | {"nothing": str(error)}
+    if student.augment:
+        model = Mirrored(model)
     guesses = predict(model, shared["test"], network, device)
     return found | _finite(metrics.evaluate(guesses, test_truth).scalars())
 

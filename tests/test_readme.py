@@ -62,7 +62,7 @@ def test_compare_leaves_report_ledger_and_board(finished):
     page = (release / "report" / "index.html").read_text()
     assert "epsilon" in page and "prior-only" in page and "data:image/png" in page
     ledger = Ledger(release / "study" / "teacher_changed" / "ledger.sqlite")
-    assert len(ledger.charges()) == 4 * 4 * 3 and ledger.unanswered() == []
+    assert len(ledger.charges()) == 5 * 4 * 3 and ledger.unanswered() == []
 
 
 def test_the_stages_leave_every_promised_file(finished):

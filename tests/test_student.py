@@ -10,8 +10,10 @@ import pytest
 import torch
 import yaml
 
+from pate.backbone import Mirrored
+from pate.data.faces import Faces
 from pate.errors import DataError, PateError, SettingError
-from pate.models import Network
+from pate.models import Network, start_from_rates
 from pate.settings import build
 from pate.student import (
     NothingReleased,
@@ -21,6 +23,7 @@ from pate.student import (
     targets,
     train_student,
 )
+from pate.student.training import TRUST
 
 ROOT = Path(__file__).resolve().parent.parent
 NETWORK = Network()
@@ -81,7 +84,7 @@ def test_scores_become_shares_of_votes_as_they_are(sd, noise):
 
 def test_queries_without_an_answer():
     scores, answered = np.array([[50.0], [np.nan], [150.0]]), np.array([True, False, True])
-    for how in ("unlabelled", "drop"):
+    for how in ("drop", "unlabelled"):
         goal = targets(scores > 125, answered, scores, T, Student(on_bottom=how))
         np.testing.assert_array_equal(goal.weight, [1, 0, 1])
     goal = targets(scores > 125, answered, scores, T, Student(on_bottom="prior"))
@@ -160,6 +163,73 @@ def test_queries_without_an_answer_do_not_touch_the_student():
     assert torch.equal(one, weights(train_student(pictures[answered], kept, NETWORK, QUICK, seed=0)))
 
 
+GUESSING = dataclasses.replace(QUICK, self_training=True)
+
+
+def test_unlabelled_pictures_matter_but_never_what_is_said_of_them():
+    pictures, truth = stripes(30, seed=1)
+    answered = np.arange(30) % 3 > 0
+    scores = np.where(truth, 200.0, 50.0)
+    first = targets(truth, answered, scores, T, GUESSING, score_sd=20.0)
+    one = weights(train_student(pictures, first, NETWORK, GUESSING, seed=0))
+    assert torch.equal(one, weights(train_student(pictures, first, NETWORK, GUESSING, seed=0)))
+    garbage = np.where(answered[:, None], scores, np.nan)
+    second = targets(truth ^ ~answered[:, None], answered, garbage, T, GUESSING, score_sd=20.0)
+    third = Targets(np.where(answered[:, None], first.values, np.nan), first.weight, first.noise_sd)
+    for goal in (second, third):
+        assert torch.equal(one, weights(train_student(pictures, goal, NETWORK, GUESSING, seed=0)))
+    changed = pictures.copy()
+    changed[0] = 255 - changed[0]
+    assert not answered[0]
+    assert not torch.equal(one, weights(train_student(changed, first, NETWORK, GUESSING, seed=0)))
+
+
+def test_self_training_learns_the_answers_and_the_first_students_own_guesses():
+    pictures, truth = stripes(30, seed=1)
+    first = targets(truth, np.arange(30) % 3 > 0, None, T, QUICK)
+    silent, values, weight = first.weight == 0, first.values.copy(), first.weight.copy()
+    guesser = train_student(pictures, first, NETWORK, QUICK, seed=0)
+    values[silent], weight[silent] = predict(Mirrored(guesser), pictures[silent], NETWORK), TRUST
+    wanted = weights(train_student(pictures, Targets(values, weight), NETWORK, QUICK, seed=0))
+    steps = []
+    model = train_student(pictures, first, NETWORK, GUESSING, seed=0, log=lambda step, _: steps.append(step))
+    assert torch.equal(weights(model), wanted) and steps == [0, 1] and not model.training
+
+
+def test_self_training_without_a_missing_answer_is_training():
+    pictures, truth = stripes(20, seed=1)
+    found = [weights(train_student(pictures, whole(truth), NETWORK, how, seed=0)) for how in (QUICK, GUESSING)]
+    assert torch.equal(*found)
+
+
+def test_rows_of_features_are_guessed_too():
+    rng = np.random.default_rng(0)
+    rows, network = rng.normal(size=(40, 5)).astype(np.float32), Network("small_mlp")
+    goal = Targets((rows[:, :2] > 0).astype(np.float32), (np.arange(40) % 2).astype(np.float32))
+    found = [weights(train_student(rows, goal, network, how, seed=0)) for how in (QUICK, GUESSING)]
+    assert not torch.equal(*found)
+
+
+def test_a_weight_counts_over_the_whole_pass_not_within_its_batch():
+    """A batch of guesses only must weigh less than a batch of answers: with batches of one record, weights tell."""
+    pictures, truth = stripes(12, seed=1)
+    still = Student(epochs=1, batch_size=1, learning_rate=1e-9, augment=False)
+
+    def loss(weight):
+        found = []
+        goal = Targets(truth.astype(np.float32), np.asarray(weight, np.float32))
+        train_student(pictures, goal, NETWORK, still, seed=0, log=lambda _, scalars: found.append(scalars["loss"]))
+        return found[0]
+
+    model = NETWORK.build(6, 0, (32, 32, 3))
+    uneven = np.where(np.arange(12) < 6, 1.0, 0.1)
+    start_from_rates(model, torch.as_tensor(np.average(truth, axis=0, weights=uneven)).clamp(0.01, 0.99))
+    guess = predict(model, pictures, NETWORK)
+    each = -np.where(truth, np.log(guess), np.log1p(-guess)).mean(1)
+    assert loss(uneven) == pytest.approx(np.average(each, weights=uneven), rel=1e-4)
+    assert loss(uneven) == pytest.approx(loss(5 * uneven), rel=1e-6)
+
+
 def test_the_first_guess_is_the_released_mean():
     pictures, _ = stripes(40, seed=1)
     mean = np.array([0.9, 0.02, 0.5, 0.7])
@@ -179,6 +249,40 @@ def test_noise_makes_the_student_cautious():
             pictures, goal, NETWORK, QUICK, seed=0, log=lambda _, scalars: rates.append(scalars["learning_rate"])
         )
     assert rates[0] == pytest.approx(rates[2] * 6) == pytest.approx(rates[4] * 81)
+
+
+def test_noise_of_mean_zero_leaves_the_gradient_as_it_is():
+    """Every picture twice, with opposite noise, far beyond 0 and 1: clipping or squashing a target would show."""
+    pictures, truth = stripes(16, seed=1)
+    shares = np.repeat(np.where(truth, 0.85, 0.15), 2, axis=0)
+    noise = np.repeat(np.random.default_rng(0).normal(0, 2, truth.shape), 2, axis=0) * np.tile([[1], [-1]], (16, 1))
+    assert np.mean(np.abs(shares + noise - 0.5) > 0.5) > 0.7
+    student = Student(epochs=4, batch_size=32, augment=False)  # a step holds both
+    found = [
+        weights(train_student(pictures.repeat(2, 0), whole(values), NETWORK, student, seed=0))
+        for values in (shares, shares + noise)
+    ]
+    torch.testing.assert_close(*found, atol=1e-4, rtol=0)
+    assert not torch.allclose(found[0], weights(NETWORK.build(6, 0, (32, 32, 3))), atol=1e-3)
+
+
+def test_a_student_that_knows_the_noise_comes_nearer_to_the_noiseless_shares():
+    """Synthetic votes on drawn faces, shares 0.15 and 0.85, noise of a whole share; five draws of it."""
+    split = Faces(private=1, public=100, test=300).load()
+    shares, truth = (0.15 + 0.7 * records.labels for records in (split.public, split.test))
+    errors = []
+    for seed in range(5):
+        noisy = (shares + np.random.default_rng([seed, 1]).normal(0, 1, shares.shape)).astype(np.float32)
+        models = [
+            train_student(
+                split.public.inputs, Targets(noisy, np.ones(100, np.float32), known), NETWORK, Student(), seed=seed
+            )
+            for known in (1.0, 0.0)
+        ]
+        errors.append([((predict(model, split.test.inputs, NETWORK) - truth) ** 2).mean() for model in models])
+    gain = np.diff(errors)[:, 0]
+    assert gain.mean() > 3 * gain.std(ddof=1) / np.sqrt(5)
+    assert gain.mean() > 0.1 * np.mean(errors)
 
 
 def test_features_are_learned_too():
@@ -215,6 +319,13 @@ def test_one_answer_and_one_class_are_enough_to_train():
     assert (predict(model, pictures, NETWORK) > 0.5).all()
 
 
+@pytest.mark.parametrize(("queries", "size"), [(3, 1), (3, 2), (5, 4)])
+def test_a_batch_may_be_one_record(queries, size):
+    pictures, truth = stripes(queries, seed=1)
+    student = Student(epochs=20, batch_size=size)
+    assert accuracy(train_student(pictures, whole(truth), NETWORK, student, seed=0), pictures, truth) > 0.9
+
+
 def test_predict_does_not_depend_on_the_batches():
     pictures, truth = stripes(21, seed=1)
     model = train_student(pictures, whole(truth), NETWORK, QUICK, seed=0)
@@ -242,6 +353,12 @@ def test_the_default_file_is_the_default_student():
         ("weight_decay", -0.1),
         ("min_answered", 0),
         ("on_bottom", "guess"),
+        ("solver", "newton"),
+        ("epochs", 1.5),
+        ("min_answered", math.nan),
+        ("batch_size", math.inf),
+        ("learning_rate", math.inf),
+        ("weight_decay", math.nan),
     ],
 )
 def test_settings_out_of_range_are_named(field, value):

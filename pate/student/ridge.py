@@ -15,7 +15,8 @@ from pate.student.settings import Targets
 
 Floats = NDArray[np.float64]
 
-PENALTIES: Floats = np.geomspace(10.0, 1e-6, 36)  # in units of the features' total variance; of equals the largest wins
+PENALTIES: Floats = np.geomspace(10.0, 1e-6, 36)  # in units of the features' total variance; of equals the first wins
+EQUAL = 1e-6  # errors that differ by less than this part of them are equal: rounding must not choose
 STEEPNESS = 4.0  # a share p becomes the logit 4 (p - 1/2): the sigmoid's tangent at 1/2
 
 
@@ -23,7 +24,8 @@ def solve(features: Floats, targets: Targets) -> tuple[Floats, Floats]:
     """Weights (D, K) and intercepts (K,) that turn features (N, D) into shares of votes (N, K).
 
     Args:
-        targets: values to learn; rows of weight 0 are left out.
+        targets: values to learn; rows of weight 0 are never read. At a given penalty weight 2 is the row twice; it is
+            left out as one, though, while of two equal rows one stays behind.
     """
     rows = targets.weight > 0
     weight = targets.weight[rows].astype(np.float64)
@@ -33,8 +35,7 @@ def solve(features: Floats, targets: Targets) -> tuple[Floats, Floats]:
     left, spread, right = np.linalg.svd(root * (inputs - middle), full_matrices=False)
     aim = root * (values - mean)
     along, kept = left.T @ aim, kept_parts(spread)
-    errors = [_left_out(left, kept[:, [place]] * along, kept[:, place], aim, weight) for place in range(len(PENALTIES))]
-    best = kept[:, np.argmin(errors, axis=0)]
+    best = kept[:, _largest_best([_left_out(left, part[:, None] * along, part, aim, weight) for part in kept.T])]
     scale = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 1e-9 * spread.max(initial=1.0))
     weights = right.T @ (scale[:, None] * best * along)
     return weights, mean - middle @ weights
@@ -58,3 +59,8 @@ def _left_out(left: Floats, along: Floats, kept: Floats, aim: Floats, weight: Fl
     """Each label's mean squared error on queries that were left out, one at a time."""
     leverage = np.minimum(left**2 @ kept + weight / weight.sum(), 1 - 1e-9)
     return np.asarray((((aim - left @ along) / (1 - leverage)[:, None]) ** 2).mean(0))
+
+
+def _largest_best(errors: list[Floats]) -> NDArray[np.intp]:
+    """For each label the place of the largest penalty that no other beats; two queries cannot tell any apart."""
+    return np.asarray(np.argmax(np.array(errors) <= (1 + EQUAL) * np.min(errors, axis=0), axis=0))

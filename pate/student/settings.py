@@ -21,15 +21,19 @@ class Student:
 
     Attributes:
         solver: `steps` trains by AdamW; `ridge` finds a linear layer on features in closed form (`pate.student.ridge`)
-            and heeds only soft, on_bottom and min_answered; `auto` is ridge wherever the network is linear.
+            and heeds only soft, decision, on_bottom and min_answered; `auto` is ridge wherever the network is linear.
         epochs: Passes over the answered queries.
         batch_size: Queries per step, about.
         learning_rate: AdamW's highest; it is reached after a tenth of the steps and then falls along a cosine.
         weight_decay: AdamW's.
         soft: Learn the released scores where there are any, instead of the 0/1 labels.
         augment: Mirror half of the pictures, others in every pass.
-        on_bottom: Queries without an answer: `unlabelled` and `drop` leave them out of the loss, `prior` gives them
-            the mean of the answered targets.
+        decision: Say yes from a probability of 1/2 on (`half`), or as often as the targets do (`matched`), which suits
+            rare labels (`pate.student.decision`).
+        on_bottom: Queries without an answer: `unlabelled` and `drop` leave them out of the loss, `prior` gives them the
+            mean of the answered targets.
+        self_training: A first student guesses what is `unlabelled`, and a second learns answers and guesses together.
+            Off, because it did not pay: see `pate.student`.
         min_answered: Fewer answers than this raise `NothingReleased`.
     """
 
@@ -40,15 +44,19 @@ class Student:
     weight_decay: float = 0.05
     soft: bool = True
     augment: bool = True
+    decision: Literal["half", "matched"] = "half"
     on_bottom: Literal["unlabelled", "prior", "drop"] = "unlabelled"
+    self_training: bool = False
     min_answered: int = 1
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "min_answered"):
-            require(getattr(self, name) >= 1, f"student.{name}", ">= 1", getattr(self, name))
+            value = getattr(self, name)
+            require(value >= 1 and value % 1 == 0, f"student.{name}", "a whole number >= 1", value)
         require(0 < self.learning_rate < math.inf, "student.learning_rate", "> 0", self.learning_rate)
         require(0 <= self.weight_decay < math.inf, "student.weight_decay", ">= 0", self.weight_decay)
         require(self.solver in ("auto", "steps", "ridge"), "student.solver", "one of auto, steps, ridge", self.solver)
+        require(self.decision in ("half", "matched"), "student.decision", "one of half, matched", self.decision)
         options = ("unlabelled", "prior", "drop")
         require(self.on_bottom in options, "student.on_bottom", f"one of {', '.join(options)}", self.on_bottom)
 

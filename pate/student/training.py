@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,14 +11,17 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from tqdm import tqdm
 
+from pate.backbone import Mirrored
 from pate.errors import DataError, PateError, require
 from pate.models import Network, prepare, start_from_rates
 from pate.student import ridge
+from pate.student.decision import match
 from pate.student.settings import NothingReleased, Student, Targets
 
 Array = np.ndarray
 Log = Callable[[int, Mapping[str, float]], None]
 CAUTION = 600.0  # see `_caution`
+TRUST = 0.3  # what a student's own guess weighs beside an answer
 Batch = tuple[Array, Tensor, Tensor]  # inputs, values, weight
 
 
@@ -36,9 +40,10 @@ def train_student(
 
     Args:
         inputs: (N, H, W, 3) uint8 pictures or (N, D) float features.
-        targets: What to learn; queries of weight 0 are removed before anything else happens.
+        targets: What to learn; values of queries of weight 0 are never read, and their inputs only where
+            `student.self_training` guesses them.
         seed: Of the first weights, the order, the mirroring, the dropout; global random states stay as they are.
-        log: Called after each epoch with its number and its scalars.
+        log: Called after each epoch with its number and its scalars; in self-training, of the second student alone.
 
     Returns:
         The model, on the device, ready to predict.
@@ -47,24 +52,19 @@ def train_student(
         NothingReleased: if fewer than `student.min_answered` queries were answered.
     """
     rows = _answered(inputs, targets, student)
-    inputs, taught = inputs[rows], Targets(targets.values[rows], targets.weight[rows], targets.noise_sd)
-    with _seeded(seed, device) as rng:
-        model = network.build(taught.values.shape[1], seed, inputs.shape[1:]).to(device).train()
-        flat = network.name == "linear" and inputs.ndim == 2
-        require(flat or student.solver != "ridge", "student.solver", "auto or steps, but for heads", student.solver)
-        if flat and student.solver != "steps":
-            return ridge.fit(inputs, taught, model).eval()
-        start_from_rates(model, torch.as_tensor(taught.values.mean(0)).clamp(0.01, 0.99))
-        optimiser, schedule = _optimiser(model, student, taught)
-        epochs = range(student.epochs)
-        for epoch in tqdm(epochs, desc="student", unit="epoch", delay=2) if progress else epochs:
-            batches = _batches(inputs, taught, student, rng)
-            loss = _epoch(model, network, batches, optimiser, schedule, device)
-            if not math.isfinite(loss):
-                raise PateError(f"student diverged: use a smaller student.learning_rate than {student.learning_rate}")
-            if log:
-                log(epoch, {"loss": loss, "learning_rate": float(schedule.get_last_lr()[0])})
-    return model.eval()
+    answers = Targets(targets.values[rows], targets.weight[rows], targets.noise_sd)
+    flat = network.name == "linear" and inputs.ndim == 2
+    require(flat or student.solver != "ridge", "student.solver", "auto or steps, but for heads", student.solver)
+    if flat and student.solver != "steps":
+        model = network.build(answers.values.shape[1], seed, inputs.shape[1:])
+        model = ridge.fit(inputs[rows], answers, model).to(device).eval()
+    else:
+        learn = partial(_learn, network=network, student=student, seed=seed, device=device, progress=progress)
+        guess = student.self_training and student.on_bottom == "unlabelled" and len(rows) < len(inputs)
+        model = learn(inputs[rows], answers, log=None if guess else log)
+        if guess:
+            model = learn(inputs, _completed(targets, model, inputs, network, student, device), log=log)
+    return match(model, inputs[rows], answers, network, device) if student.decision == "matched" else model
 
 
 def predict(model: nn.Module, inputs: Array, network: Network, device: str = "cpu", batch_size: int = 256) -> Array:
@@ -92,6 +92,43 @@ def _answered(inputs: Array, targets: Targets, student: Student) -> Array:
     return rows
 
 
+def _completed(
+    targets: Targets, model: nn.Module, inputs: Array, network: Network, student: Student, device: str
+) -> Targets:
+    """Put a student's own guesses in the place of the answers that are missing."""
+    silent, values, weight = targets.weight == 0, targets.values.copy(), targets.weight.copy()
+    guesser = Mirrored(model) if student.augment else model
+    values[silent], weight[silent] = predict(guesser, inputs[silent], network, device), TRUST
+    return Targets(values, weight, targets.noise_sd)
+
+
+def _learn(
+    inputs: Array,
+    taught: Targets,
+    network: Network,
+    student: Student,
+    seed: int,
+    device: str,
+    log: Log | None,
+    progress: bool,
+) -> nn.Module:
+    """Train a network from its first weights on."""
+    with _seeded(seed, device) as rng:
+        model = network.build(taught.values.shape[1], seed, inputs.shape[1:]).to(device).train()
+        rates = np.average(taught.values, axis=0, weights=taught.weight)
+        start_from_rates(model, torch.as_tensor(rates).clamp(0.01, 0.99))
+        optimiser, schedule = _optimiser(model, student, taught)
+        epochs = range(student.epochs)
+        for epoch in tqdm(epochs, desc="student", unit="epoch", delay=2) if progress else epochs:
+            batches = _batches(inputs, taught, student, rng)
+            loss = _epoch(model, network, batches, optimiser, schedule, device)
+            if not math.isfinite(loss):
+                raise PateError(f"student diverged: use a smaller student.learning_rate than {student.learning_rate}")
+            if log:
+                log(epoch, {"loss": loss, "learning_rate": float(schedule.get_last_lr()[0])})
+    return model.eval()
+
+
 @contextmanager
 def _seeded(seed: int, device: str) -> Iterator[torch.Generator]:
     """A generator for the loop; dropout draws from torch's own state, which is seeded inside and put back after."""
@@ -104,11 +141,13 @@ def _seeded(seed: int, device: str) -> Iterator[torch.Generator]:
 
 
 def _caution(taught: Targets) -> float:
-    """The part of the learning rate that noisy targets leave: N / (N + 600 sd^2).
+    """The part of the learning rate that noisy targets leave: N / (N + 600 sd^2), N the sum of the weights.
 
-    A shorter way to go keeps a student from learning noise by heart, as a ridge penalty growing with sd^2 / N does.
+    A shorter way to go keeps a student from learning noise by heart, as a ridge penalty growing with sd^2 / N does. It
+    pays on faces, where a mean says much; where each label is one plain pattern, less caution would be better.
     """
-    return len(taught.weight) / (len(taught.weight) + CAUTION * taught.noise_sd**2)
+    answers = float(taught.weight.sum())
+    return answers / (answers + CAUTION * taught.noise_sd**2)
 
 
 def _optimiser(
@@ -133,16 +172,17 @@ def _num_batches(student: Student, queries: int) -> int:
 
 
 def _batches(inputs: Array, taught: Targets, student: Student, rng: torch.Generator) -> Iterator[Batch]:
-    """One pass in random order, in batches of nearly equal size."""
+    """One pass in random order, in batches of nearly equal size; weights are 1 on average over the pass."""
+    weight = taught.weight / taught.weight.mean()
     order = torch.randperm(len(inputs), generator=rng)
     if len(order) == 1:
         order = order.repeat(2)  # batch normalisation cannot learn from a single record
-    for rows in order.tensor_split(_num_batches(student, len(inputs))):
-        picked = inputs[rows.numpy()]
+    for rows in (part.numpy() for part in order.tensor_split(_num_batches(student, len(inputs)))):
+        picked = inputs[rows]
         if student.augment and inputs.ndim == 4:
             mirrored = (torch.rand(len(rows), generator=rng) < 0.5).numpy()
             picked[mirrored] = picked[mirrored, :, ::-1]
-        yield picked, torch.as_tensor(taught.values[rows]), torch.as_tensor(taught.weight[rows])
+        yield picked, torch.as_tensor(taught.values[rows]), torch.as_tensor(weight[rows])
 
 
 def _epoch(
@@ -158,7 +198,7 @@ def _epoch(
     for inputs, values, weight in batches:
         logits = model(prepare(inputs, network, device))
         each = binary_cross_entropy_with_logits(logits, values.to(device), reduction="none").mean(1)
-        loss = (each * weight.to(device)).sum() / weight.sum()
+        loss = (each * weight.to(device)).mean()
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
