@@ -132,15 +132,21 @@ def label_accuracy(labels: Array, answered: Array, truth: Array) -> float:
     return float((labels[answered] == truth[answered]).mean()) if answered.any() else float("nan")
 
 
-def prior_only(labels: Array, truth: Array, names: Sequence[str] = ()) -> Metrics:
+def prior_only(labels: Array, truth: Array, names: Sequence[str] = (), decision: str = "half") -> Metrics:
     """The reference that never looks at a picture: each label's share in `labels` (M, K) is its probability.
 
     At the threshold 1/2 that predicts each label's majority class in `labels` for every record of `truth` (N, K). The
-    labels are true ones: this is a level to compare with, and nothing that a release could be made of.
+    labels are true ones: this is a level to compare with, and nothing that a release could be made of. Where students
+    decide by `matched`, so does it: yes to the most frequent labels, as many as a record has on average.
     """
     labels, truth = np.asarray(labels, dtype=bool), np.asarray(truth, dtype=bool)
     require(len(labels) > 0, "prior", "learned from at least one record", len(labels))
-    return evaluate(np.broadcast_to(labels.mean(0), (len(truth), labels.shape[1])), truth, names)
+    rates = labels.mean(0)
+    if decision == "matched":
+        ranked = np.sort(np.concatenate([[2.0], rates, [-1.0]]))[::-1]  # between two that no rate reaches
+        yes = round(float(rates.sum()))
+        rates = np.clip(rates - (ranked[yes] + ranked[yes + 1]) / 2 + 0.5, 0, 1)
+    return evaluate(np.broadcast_to(rates, (len(truth), labels.shape[1])), truth, names)
 
 
 def all_zeros(truth: Array, names: Sequence[str] = ()) -> Metrics:

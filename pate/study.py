@@ -151,7 +151,7 @@ def compare(school: School, study: Study, student: Student, queries: int | None)
     references = [_references(scene, split, run, seeds[scene.axis], school.seed) for scene in scenes]
     found = iter(room.teach([*groups, *(group for pair in references for group in pair)], school.devices))
     rows = [(point.scene, _row(point, next(found), study.budget.delta)) for point in points]
-    rows += [(scene, row) for scene in scenes for row in _levels(scene, split, next(found), next(found))]
+    rows += [(scene, row) for scene in scenes for row in _levels(scene, split, student, next(found), next(found))]
     by_axis = {axis: [row for scene, row in rows if scene.axis == axis] for axis in ("", *study.sweeps)}
     return Outcome(by_axis.pop(""), by_axis, tuple(remarks))
 
@@ -189,10 +189,12 @@ def _keep(labels: Labels, run: Run) -> Path:
     return path
 
 
-def _levels(scene: Scene, split: Split, known: Sequence[Found], noiseless: Sequence[Found]) -> list[Row]:
+def _levels(
+    scene: Scene, split: Split, student: Student, known: Sequence[Found], noiseless: Sequence[Found]
+) -> list[Row]:
     """What no mechanism takes part in: the prior, nothing, the truth, the votes themselves."""
     truth = split.test.labels if scene.view is None else scene.view.of(split.test.labels)
-    prior = metrics.prior_only(_truth(scene, split), truth).scalars()
+    prior = metrics.prior_only(_truth(scene, split), truth, decision=student.decision).scalars()
     zeros = metrics.all_zeros(truth).scalars()
     levels = {PRIOR_ONLY: [prior], ALL_ZEROS: [zeros], NON_PRIVATE: known, NOISELESS: noiseless}
     return [

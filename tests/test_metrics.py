@@ -174,3 +174,16 @@ def test_figures_are_shown_in_columns():
     assert len(head) == len(one) == len(other) and one.count("12.3 %") == 4
     assert other.startswith("a long name ") and "100.0 %" in other and other.endswith("  -")
     assert percent(math.nan) == percent(None) == "-" and percent(0.0) == "0.0 %"
+
+
+def test_a_matched_prior_says_yes_to_the_most_frequent_labels():
+    rates = (0.3, 0.25, 0.2, 0.1)
+    labels = np.column_stack([np.arange(100) < 100 * rate for rate in rates])
+    truth = np.array([[True, False, True, False], [False, False, False, True]])
+    half, matched = (prior_only(labels, truth, decision=how) for how in ("half", "matched"))
+    assert half.micro_f1 == 0 and half.mean_ap == matched.mean_ap
+    assert matched.accuracy.tolist() == [0.5, 1.0, 0.5, 0.5]  # yes to the first label, which 0.85 of four round to
+    everything = prior_only(np.ones((3, 4), bool), truth, decision="matched")
+    assert everything.recall.tolist() == [1.0, 0.0, 1.0, 1.0] and everything.prevalence.sum() == 1.5
+    nothing = prior_only(np.zeros((3, 4), bool), truth, decision="matched")
+    assert nothing.micro_f1 == 0
