@@ -48,7 +48,9 @@ def main(config: DictConfig) -> None:
     settings, study = pick(Settings, plain), pick(Study, plain)
     if settings.recommend:
         asked = {"target": study.target, "delta": study.budget.delta, "neighbours": study.relations[0]}
-        advice = recommend(study.chosen(study.mechanisms), settings.assume, **asked, run=settings.run)
+        advice = recommend(
+            study.chosen(study.mechanisms), settings.assume, **asked, run=settings.run, seed=settings.seed
+        )
         print(advice.table(), advice.text, sep="\n\n")
         return
     run = Run(settings.runs, settings.run).create()

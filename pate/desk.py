@@ -5,7 +5,7 @@ and public settings: `publish` takes charges, reads their answers back from disk
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,6 +38,7 @@ from pate.votes import VoteStore
 
 UNTIL_BUDGET: Literal["until_budget"] = "until_budget"
 PUBLISHED = ("labels.npz", "labels.json", "statement.json", "statement.txt", "spending.png")
+TAUGHT = ("student.safetensors", "student.md", "metrics.json", "metrics.csv")  # by train_student.py, recorded here too
 
 
 @contextmanager
@@ -48,7 +49,7 @@ def open_desk(run: Run) -> Iterator[Ledger]:
     try:
         with Ledger(run.release / "ledger.sqlite") as ledger, ledger.witness.presence() as alone:
             if alone:
-                _sweep(run.release)
+                _sweep(run.release, [*PUBLISHED, "answers/"])
             check_release(run, ledger)
             yield ledger
     except OSError as error:
@@ -211,7 +212,7 @@ def publish(
             covers=covers,
             weights=weights,
         )
-        _write(run, ledger, _files(labels, [part.charge.id for part in answers], statement, ledger.status(delta)))
+        write_files(run, _files(labels, [part.charge.id for part in answers], statement, ledger.status(delta)), ledger)
     return statement
 
 
@@ -228,22 +229,35 @@ def _files(labels: Labels, rows: list[int], statement: Statement, status: Status
     return dict(zip(PUBLISHED, contents, strict=True))
 
 
-def _write(run: Run, ledger: Ledger, files: Mapping[str, bytes]) -> None:
-    """Record first, then write: after a crash between, a file is older than its record, and never unknown to it."""
-    ledger.record({name: sha256(data) for name, data in files.items()})
+def write_files(run: Run, files: Mapping[str, bytes], ledger: Ledger | None) -> None:
+    """Record what is new, then write it: after a crash between, a file is older than its record, never unknown to it.
+
+    Args:
+        files: contents by name; what is there already is left alone.
+        ledger: whose `publish` lock is held; None where a release was handed on without its private room.
+    """
+    digests = {name: sha256(data) for name, data in files.items()}
+    if ledger is not None:
+        known = ledger.published()
+        new = {name: digest for name, digest in digests.items() if known.get(name, [""])[0] != digest}
+        if new:
+            ledger.record(new)
+    _sweep(run.release, files)
     for name, data in files.items():
         try:
-            write_bytes(run.release / name, data)
+            if _hash(run.release / name) != digests[name]:
+                write_bytes(run.release / name, data)
         except OSError as error:
             raise StorageFailed(
                 f"{run.release / name} could not be written: {error}; everything charged is kept, and the same "
-                "command publishes it at no cost"
+                "command goes on from here at no cost"
             ) from error
 
 
 def _current(run: Run, ledger: Ledger, labels: Labels) -> Statement | None:
     """What is published already, if it is about these labels and the whole ledger."""
-    if ledger.published().get("labels.npz", [""])[0] != labels.digest or check_release(run, ledger):
+    outdated = set(PUBLISHED) & set(check_release(run, ledger))
+    if ledger.published().get("labels.npz", [""])[0] != labels.digest or outdated:
         return None
     facts = json.loads((run.release / "statement.json").read_text())
     if _behind(facts, ledger):
@@ -272,9 +286,14 @@ def status(
 def _remarks(run: Run, ledger: Ledger, outdated: Sequence[str]) -> tuple[str, ...]:
     """What a person should do about published files that are missing or behind the ledger."""
     path, again = run.release / "statement.json", "run the labelling command again, at no cost, to publish anew"
-    found = [f"missing, or older than the ledger: {', '.join(outdated)}; {again}"] if outdated else []
-    if not outdated and path.exists() and _behind(json.loads(path.read_text()), ledger):
+    taught = [name for name in outdated if name in TAUGHT]
+    own = [name for name in outdated if name not in TAUGHT]
+    found = [f"missing, or older than the ledger: {', '.join(own)}; {again}"] if own else []
+    if not own and path.exists() and _behind(json.loads(path.read_text()), ledger):
         found.append(f"statement.json does not cover the last rows of the ledger; {again}")
+    if taught:
+        make = f"`python train_student.py run={run.name}` makes what is missing"
+        found.append(f"missing, or older than the ledger: {', '.join(taught)}; {make}")
     return tuple(found)
 
 
@@ -319,13 +338,12 @@ def _hash(path: Path) -> str | None:
     return sha256(path.read_bytes()) if path.exists() else None
 
 
-def _sweep(release: Path) -> None:
-    """Remove what writers that were killed left behind; only while nobody is writing."""
-    for name in PUBLISHED:
-        for path in release.glob(f".{name}.*.tmp"):
+def _sweep(release: Path, names: Iterable[str]) -> None:
+    """Remove what killed writers of these files left behind; only while nobody else is writing them."""
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        for path in (release / folder).glob(f".{file}*.tmp"):
             path.unlink(missing_ok=True)
-    for path in release.glob("answers/.*.tmp"):
-        path.unlink(missing_ok=True)
 
 
 def _json(value: Any) -> bytes:

@@ -280,13 +280,13 @@ def plain(value: Any) -> Any:
     >>> plain(GumbelChoice(scale=2.0))
     {'kind': 'GumbelChoice', 'scale': 2.0}
     """
+    if isinstance(value, Directions):
+        return {"kind": "Directions", "source": value.source}
     if is_dataclass(value):
         inner = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
         return {"kind": type(value).__name__} | inner
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return f"{'x'.join(map(str, value.shape))} sha256 {sha256(np.ascontiguousarray(value).tobytes())[:32]}"
     return value.item() if isinstance(value, np.generic) else value
 
 

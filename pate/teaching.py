@@ -17,13 +17,13 @@ from torch import nn
 from pate.backbone import Mirrored, mount
 from pate.ballots import Ballots, positions
 from pate.data.records import Records, Split
-from pate.desk import check_release
+from pate.desk import check_release, write_files
 from pate.errors import MissingInput
 from pate.labels import Labels, sha256
-from pate.ledger import Ledger, StorageFailed
+from pate.ledger import Ledger
 from pate.metrics import Metrics, all_zeros, compared, evaluate, gain, percent, prior_only
 from pate.models import Network
-from pate.runs import Run, board, write_bytes, write_json
+from pate.runs import Run, board, write_json
 from pate.student import Student, Targets, predict, targets, train_student
 from pate.student.card import card
 from pate.student.files import CARD, STUDENT, encode_student, read_meta
@@ -210,7 +210,7 @@ def _made(room: Room) -> dict[str, bytes]:
     with board(room.run.release / "tensorboard" / "student") as log:
         model = room.teach(room.goal(), log)
     judged, truth = room.judge(model), (room.public.labels, room.split.test.labels)
-    rows = {OWN: judged, PRIOR: prior_only(*truth), ZEROS: all_zeros(truth[1])}
+    rows = {OWN: judged, PRIOR: prior_only(*truth, decision=room.lesson.student.decision), ZEROS: all_zeros(truth[1])}
     if room.lesson.references:
         taught = np.ones(len(truth[0]), np.float32)
         rows[TRUE] = room.judge(room.teach(Targets(truth[0].astype(np.float32), taught)))
@@ -262,26 +262,8 @@ def _has_ledger(run: Run) -> bool:
 
 
 def _publish(run: Run, files: Mapping[str, bytes]) -> None:
-    """Record what is new in the ledger, then write it: a byte that changes later is noticed, and its file named."""
+    """Write what is new, recorded in the ledger if this is its place: a byte that changes later is noticed."""
     if not _has_ledger(run):
-        return _write(run, files)
+        return write_files(run, files, None)
     with Ledger(run.release / "ledger.sqlite") as ledger, ledger.witness.lock("publish"):
-        known, digests = ledger.published(), {name: sha256(data) for name, data in files.items()}
-        new = {name: digest for name, digest in digests.items() if known.get(name, [""])[0] != digest}
-        if new:
-            ledger.record(new)
-        return _write(run, files)
-
-
-def _write(run: Run, files: Mapping[str, bytes]) -> None:
-    """Write what differs from what is there, each file whole."""
-    for name, data in files.items():
-        path = run.release / name
-        for torn in run.release.glob(f".{name}.*.tmp"):  # left by a writer that was killed
-            torn.unlink(missing_ok=True)
-        if path.exists() and path.read_bytes() == data:
-            continue
-        try:
-            write_bytes(path, data)
-        except OSError as error:
-            raise StorageFailed(f"{path} could not be written: {error}; the same command goes on from here") from error
+        return write_files(run, files, ledger)

@@ -150,7 +150,8 @@ def test_the_card_stands_beside_the_student(taught):
 def test_the_ledger_knows_every_file(taught):
     run, _, _ = taught
     with Ledger(run.release / "ledger.sqlite") as ledger:
-        assert set(FILES) <= ledger.published().keys() and desk.check_release(run, ledger) == []
+        assert ledger.published().keys() == {*desk.PUBLISHED, *FILES} and set(desk.TAUGHT) == set(FILES)
+        assert desk.check_release(run, ledger) == []
         for name in FILES:
             path = run.release / name
             whole = path.read_bytes()

@@ -7,11 +7,11 @@ All are separated by tabs, one check-in a line, and may be compressed as they ar
 """
 
 import gzip
+import zlib
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,7 @@ def load_visits(root: Path, name: str) -> Visits:
     """One data set's histogram, from the published files if they are there, else from a file of counts.
 
     Raises:
-        DataError: if there is neither, or a line cannot be read; says which.
+        DataError: if there is neither, or a file or a line cannot be read; says which.
     """
     require(name in ORIGINS, "data set", f"one of {', '.join(ORIGINS)}", name)
     files = _published(root, name)
@@ -92,13 +92,12 @@ def distinct_users(pairs: Iterable[tuple[object, object]]) -> tuple[Ints, int]:
 def _pairs(paths: Iterable[Path], user: int, venue: int, fields: int) -> Iterator[tuple[object, object]]:
     """(user, venue) of every line; users of different files are different, though their numbers may be the same."""
     for place, path in enumerate(paths):
-        with _open(path) as file:
-            for number, line in enumerate(file, start=1):
-                parts = line.rstrip(b"\r\n").split(b"\t")
-                if len(parts) != fields or not parts[user]:
-                    raise DataError(f"{path}: line {number} must have {fields} fields separated by tabs")
-                if parts[venue]:  # some of BrightKite's lines name no venue
-                    yield (place, parts[user]), parts[venue]
+        for number, line in enumerate(_lines(path), start=1):
+            parts = line.rstrip(b"\r\n").split(b"\t")
+            if len(parts) != fields or not parts[user]:
+                raise DataError(f"{path}: line {number} must have {fields} fields separated by tabs")
+            if parts[venue]:  # some of BrightKite's lines name no venue
+                yield (place, parts[user]), parts[venue]
 
 
 def _published(root: Path, name: str) -> list[Path] | None:
@@ -107,8 +106,12 @@ def _published(root: Path, name: str) -> list[Path] | None:
     return found if len(found) == len(FILES[name]) else None
 
 
-def _open(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            yield from file
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{path} is torn or not compressed by gzip, fetch it again: {error}") from None
 
 
 def _find(root: Path, names: Iterable[str]) -> Path | None:

@@ -6,6 +6,7 @@ become (R, K) coordinates along R public directions, whose length is cut once fo
 for these coordinates only, and for the length of a typical teacher instead of the longest thinkable one.
 """
 
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -34,6 +35,8 @@ class Directions:
     Attributes:
         vectors: (N, R) orthonormal columns.
         energy: (R,) relative squared length that a teacher's ballots are expected to have along each.
+        source: names what they were made from; of the features and not of the vectors, whose last bits differ between
+            machines.
 
     >>> Directions.of(np.eye(4))
     Directions(4 of 4 queries)
@@ -41,6 +44,7 @@ class Directions:
 
     vectors: Floats
     energy: Floats
+    source: str
 
     def __post_init__(self) -> None:
         fine = self.vectors.ndim == 2 and self.energy.shape == self.vectors.shape[1:]
@@ -62,7 +66,9 @@ class Directions:
         whole = np.column_stack([np.full(len(features), 1.0), left[:, :kept]])
         vectors, _ = np.linalg.qr(whole)
         energy = FIRST * (spread[:kept] / spread[:1]) ** (2 * DECAY) + FLOOR
-        return cls(vectors * np.sign((vectors * whole).sum(0)), np.concatenate([[CONSTANT], energy]))
+        source = hashlib.sha256(np.ascontiguousarray(features).tobytes()).hexdigest()[:32]
+        signs, profile = np.sign((vectors * whole).sum(0)), np.concatenate([[CONSTANT], energy])
+        return cls(vectors * signs, profile, f"{len(features)}x{features.shape[1]} sha256 {source}")
 
     def __repr__(self) -> str:
         return f"Directions({self.vectors.shape[1]} of {len(self.vectors)} queries)"

@@ -86,6 +86,23 @@ def test_a_broken_line_is_named(tmp_path, line):
         load_visits(tmp_path, "Gowalla")
 
 
+def _flipped(data):
+    return data[:40] + bytes([data[40] ^ 0xFF]) + data[41:]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[: len(data) // 2], lambda data: data[:-3], lambda data: b"no gzip" + data, _flipped],
+    ids=["half", "without its end", "not gzip", "a byte changed"],
+)
+def test_a_torn_archive_is_named(tmp_path, damage):
+    path = tmp_path / "loc-gowalla_totalCheckins.txt.gz"
+    visits = snap(*((user, f"venue {user * user % 97}") for user in range(500)))
+    path.write_bytes(damage(gzip.compress(visits.encode())))
+    with pytest.raises(DataError, match=r"loc-gowalla_totalCheckins.txt.gz is torn or not compressed by gzip"):
+        load_visits(tmp_path, "Gowalla")
+
+
 @pytest.mark.parametrize("text", ["distinct_users\n", "distinct_users\n3\nmany\n", "distinct_users\n3\n-1\n"])
 def test_broken_counts_are_refused(tmp_path, text):
     (tmp_path / "foursquare_counts.csv").write_text(text)

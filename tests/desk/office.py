@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from pate import desk, odometer, statement
+from pate.ballots import Ballots, write_views
 from pate.ledger import Budget, Ledger
-from pate.mechanisms import Mechanism, NoisyCounts
+from pate.mechanisms import Mechanism, NoisyCounts, ProjectedBallots
 from pate.runs import Run, write_json
 from pate.statement import Statement
 from pate.votes import VoteStore
@@ -25,6 +26,18 @@ def votes(seed: int = 0, teachers: int = T, queries: int = N, labels: int = K) -
 
 def mechanism(sigma: float = 20.0, **changes) -> NoisyCounts:
     return NoisyCounts(**({"num_labels": K, "sigma": sigma, "num_teachers": T} | changes))
+
+
+def projected(run: Run, sigma: float = 5.0, queries: int | None = None) -> ProjectedBallots:
+    """For the first so many of the run's queries."""
+    chosen = Ballots.load(run).first(queries)
+    facts = {name: value for name, value in chosen.facts.items() if name != "queries"}
+    return ProjectedBallots(sigma=sigma, **facts)
+
+
+def see(run: Run, seed: int = 0, queries: int = N) -> None:
+    """Note how the public records differ."""
+    write_views(run, np.random.default_rng(seed).standard_normal((queries, 6)))
 
 
 def cast(run: Run, ballots: np.ndarray, token: str = "settings") -> None:
@@ -43,6 +56,7 @@ def make_run(root: Path, name: str = "mine", ballots: np.ndarray | None = None, 
     index = {"ids": [f"q{n}" for n in range(ballots.shape[1])], "label_names": names}
     about = {"teachers": len(ballots), "unit": unit, "token": "settings", "weights": "a network"} | about
     write_json(run.private / "queries.json", index | about, mode=0o600)
+    see(run, queries=ballots.shape[1])
     return run
 
 

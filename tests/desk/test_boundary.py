@@ -8,19 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from desk.office import DELTA, make_run, mechanism, memory_folder, votes
+from desk.office import DELTA, make_run, mechanism, memory_folder, projected, votes
 
 from pate import desk
 from pate.labels import Labels
 from pate.ledger import Budget, Ledger
+from pate.mechanisms import Mechanism
 from pate.runs import Run, read_npz
 
-M = mechanism()
-
-# With the noise fixed, this is all that may differ between runs on different votes, and why.
+# Each mechanism with the answers that all queries take: in two batches, or at once.
+MECHANISMS = {
+    "noisy_counts": (lambda _: mechanism(), ("answers/2.npz", "answers/4.npz")),
+    "projected_ballots": (projected, ("answers/2.npz",)),
+}
+# With the noise fixed, this and charged answers are all that may differ between runs on different votes, and why.
 CHARGED_FOR = {
-    "answers/2.npz": "a charged answer: labels, answered, scores",
-    "answers/4.npz": "a charged answer: labels, answered, scores",
     "labels.npz": "the charged answers, put together",
     "labels.json": "counted from the charged answers",
     "statement.json": "the ledger's last hash",
@@ -29,38 +31,49 @@ CHARGED_FOR = {
 }
 
 
-def label(root: Path, ballots: np.ndarray, salt: bytes | None = None) -> Run:
+def label(root: Path, ballots: np.ndarray, name: str, salt: bytes | None = None) -> Run:
     """A finished run with noise from a seed, and the salt of another run if one is given."""
     run = make_run(root, ballots=ballots)
+    m = made(run, name)
     if salt is not None:
         (run.private / "ledger").mkdir(mode=0o700)
         (run.private / "ledger" / "salt").write_bytes(salt)
         (run.private / "ledger" / "salt").chmod(0o600)
     with desk.open_desk(run) as ledger:
         loaded = desk.load_votes(run, ledger)
-        budget = ledger.set_budget(Budget(20.0, DELTA), neighbours=M.neighbours, unit="record")
-        answered = desk.answer(loaded, M, ledger, budget=budget, queries="until_budget", batch=10, noise_seed=1)
+        budget = ledger.set_budget(Budget(20.0, DELTA), neighbours=m.neighbours, unit="record")
+        answered = desk.answer(loaded, m, ledger, budget=budget, queries="until_budget", batch=10, noise_seed=1)
         desk.publish(run, answered, ledger, delta=DELTA, unit="record")
     return run
 
 
+def made(run: Run, name: str) -> Mechanism:
+    return MECHANISMS[name][0](run)
+
+
+@pytest.fixture(scope="module", params=MECHANISMS)
+def name(request) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def pair() -> Iterator[tuple[Run, Run, Run]]:
+def pair(name) -> Iterator[tuple[Run, Run, Run]]:
     """Two runs on the same votes and one on others; the first two differ in nothing but their salts."""
     with memory_folder() as folder:
-        first, again = (label(folder / name, votes(0)) for name in ("first", "again"))
+        first, again = (label(folder / place, votes(0), name) for place in ("first", "again"))
         salt = (first.private / "ledger" / "salt").read_bytes()
-        yield first, again, label(folder / "other", ~votes(0), salt)
+        yield first, again, label(folder / "other", ~votes(0), name, salt)
 
 
 def files(run: Run) -> dict[str, bytes]:
     return {str(path.relative_to(run.release)): path.read_bytes() for path in run.release.rglob("*") if path.is_file()}
 
 
-def test_changing_the_votes_changes_only_what_was_charged_for(pair):
+def test_changing_the_votes_changes_only_what_was_charged_for(pair, name):
     first, _, other = map(files, pair)
-    assert first.keys() == other.keys() == CHARGED_FOR.keys() | {"spending.png"}
-    assert {name for name in first if first[name] != other[name]} == CHARGED_FOR.keys()
+    may = CHARGED_FOR.keys() | set(MECHANISMS[name][1])
+    assert first.keys() == other.keys() == may | {"spending.png"}
+    assert {file for file in first if first[file] != other[file]} == may
 
 
 def rows(run: Run) -> list[dict]:
@@ -107,19 +120,20 @@ def test_the_statements_differ_in_the_ledgers_hash_only(pair):
     assert {name for name in first if first[name] != other[name]} == {".ledger.hash"}
 
 
-def test_labels_are_the_answers_and_nothing_more(pair):
+def test_labels_are_the_answers_and_nothing_more(pair, name):
     for run in pair:
-        parts = [Labels.load(run.release / "answers" / f"{row}.npz") for row in (2, 4)]
+        parts = [Labels.load(run.release / file) for file in MECHANISMS[name][1]]
         whole = read_npz(run.release / "labels.npz")
-        for name in ("ids", "labels", "answered", "scores"):
-            assert np.array_equal(whole[name], np.concatenate([getattr(part, name) for part in parts]))
+        for what in ("ids", "labels", "answered", "scores"):
+            assert np.array_equal(whole[what], np.concatenate([getattr(part, what) for part in parts]))
         assert whole.keys() == {"ids", "labels", "answered", "scores", "score_sd", "num_teachers"}
 
 
-def test_noise_is_what_separates_scores_from_votes(pair):
-    """The scores of the two runs differ by exactly the difference of the votes: the noise was indeed the same."""
+def test_noise_is_what_separates_scores_from_votes(pair, name):
+    """The scores of the two runs differ by exactly the difference of the counts: the noise was indeed the same."""
     first, _, other = (read_npz(run.release / "labels.npz")["scores"] for run in pair)
-    assert np.allclose(first - other, votes(0).sum(axis=0) - (~votes(0)).sum(axis=0))
+    mine, yours = (np.asarray(made(pair[0], name).tally(ballots)) for ballots in (votes(0), ~votes(0)))
+    assert np.allclose(first - other, mine - yours) and np.abs(mine - yours).max() > 1
 
 
 def test_every_private_file_is_its_owners_alone(pair):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from desk.office import DELTA, K, N, T, cast, label, lighten, mechanism, opened, votes
+from desk.office import DELTA, K, N, T, cast, label, lighten, mechanism, opened, projected, see, votes
 
 from pate import desk
 from pate.errors import BudgetExceeded, DataError, MissingInput, SettingError
@@ -52,6 +52,41 @@ def test_a_stream_is_one_charge_also_until_the_budget(run):
     m = OnlineStable(num_labels=K, epsilon=0.2, delta=1e-9, cutoff=4, query=Majority())
     answered, _ = label(run, m, epsilon=2.0, queries="until_budget")
     assert len(answered.released) == 1 and opened(run).spent() == m.cost(N) and len(answered.labels.ids) == N
+
+
+def test_projected_ballots_are_one_charge_or_none_until_the_budget(run):
+    m = projected(run)
+    price = m.cost(N).epsilon(DELTA)
+    with pytest.raises(BudgetExceeded, match=rf"^{N} queries need epsilon {price:.2f} at .*, budget .*; 0 fit\.$"):
+        label(run, m, epsilon=0.9 * price, queries="until_budget", batch=3)
+    assert opened(run).charges() == []
+    run.release.joinpath("ledger.sqlite").unlink()  # nothing was spent: a larger budget may be set anew
+    (run.private / "ledger").rename(run.private / "before")
+    answered, _ = label(run, m, epsilon=1.1 * price, queries="until_budget", batch=3)
+    assert len(answered.released) == 1 and opened(run).spent() == m.cost(N) and answered.labels.answered.all()
+    again, _ = label(run, m, queries="until_budget", batch=3)
+    assert len(opened(run).charges()) == 1 and np.array_equal(again.labels.scores, answered.labels.scores)
+
+
+def test_projected_ballots_answer_the_queries_they_were_made_for(run):
+    for queries, made_for in ((None, 7), (7, None)):
+        with pytest.raises(SettingError, match=r"queries must be all \d+ that the directions were made from"):
+            label(run, projected(run, queries=made_for), queries=queries)
+    assert opened(run).charges() == []
+    answered, _ = label(run, projected(run, queries=7), queries=7)
+    assert len(answered.ids) == 7 and len(opened(run).charges()) == 1
+
+
+def test_other_views_are_another_request(run):
+    """The same votes seen along other directions get new noise under a new charge, never for free."""
+    first, _ = label(run, projected(run))
+    see(run, seed=1)
+    second, _ = label(run, projected(run))
+    assert opened(run).spent() == projected(run).cost(N) * 2
+    see(run)
+    third, _ = label(run, projected(run))
+    assert len(opened(run).charges()) == 2 and np.array_equal(third.labels.scores, first.labels.scores)
+    assert not np.allclose(second.labels.scores, first.labels.scores)
 
 
 def test_a_batch_of_a_seeded_release_does_not_repeat_the_noise_of_another(run):
@@ -188,6 +223,37 @@ def test_a_deleted_published_file_is_made_again_at_no_cost(run):
     label(run)
     assert (run.release / "labels.npz").read_bytes() == before and len(opened(run).charges()) == 1
     assert all((run.release / name).exists() for name in desk.PUBLISHED)
+
+
+def test_what_the_student_lacks_is_not_the_desks_to_publish(run):
+    """A student's file that is gone makes no new statement; one of the desk's own does."""
+    label(run)
+    with opened(run) as ledger, ledger.witness.lock("publish"):
+        desk.write_files(run, {name: name.encode() for name in desk.TAUGHT}, ledger)
+    head, before = opened(run).head(), (run.release / "statement.json").read_bytes()
+    for name in desk.TAUGHT:
+        (run.release / name).unlink()
+    label(run)
+    assert opened(run).head() == head and (run.release / "statement.json").read_bytes() == before
+    (run.release / "labels.json").unlink()
+    label(run)
+    assert opened(run).head() != head and (run.release / "labels.json").exists()
+
+
+def test_files_are_recorded_once_written_if_they_differ_and_swept(run):
+    label(run)
+    torn = run.release / ".notes.txt.x.tmp"
+    torn.write_bytes(b"left by a writer that was killed")
+    with opened(run) as ledger, ledger.witness.lock("publish"):
+        desk.write_files(run, {"notes.txt": b"one", "more.txt": b"more"}, ledger)
+        written, head = (run.release / "more.txt").stat().st_mtime_ns, ledger.head()
+        desk.write_files(run, {"notes.txt": b"one", "more.txt": b"more"}, ledger)
+        assert ledger.head() == head
+        desk.write_files(run, {"notes.txt": b"two", "more.txt": b"more"}, ledger)
+        assert [len(ledger.published()[name]) for name in ("notes.txt", "more.txt")] == [2, 1]
+        assert desk.check_release(run, ledger) == []
+    assert (run.release / "notes.txt").read_bytes() == b"two" and not torn.exists()
+    assert (run.release / "more.txt").stat().st_mtime_ns == written
 
 
 def test_two_labellings_are_stated_together(run):

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from desk.office import N, T, make_run, votes
+from desk.office import N, T, make_run, see, votes
 
 from pate.ledger import Ledger
 from pate.mechanisms import NoisyCounts
@@ -100,6 +100,41 @@ def test_online(type_, run):
     assert code == 0 and "OnlineStable(" in out and charges(run) == 1
     facts = json.loads((run.release / "statement.json").read_text())
     assert facts["epsilon"]["tight"] <= 0.9 and "OnlineStable: online stable answers" in facts["theorems"][0]
+
+
+def test_projected_ballots_on_the_first_queries(type_, run):
+    """Charged once; asked again, the same; other views are other noise, under a new charge or refused."""
+    words = ("mechanism=projected_ballots", "target.epsilon=2", "queries=8")
+    code, out, err = type_(*words, "budget.epsilon=2.5")
+    assert (code, err) == (0, "") and "answered 8 of 8 queries" in out and "of 8 queries)" in out
+    before = {path: path.read_bytes() for path in run.release.rglob("*") if path.is_file()}
+    assert type_(*words) == (0, out, "")
+    assert {path: path.read_bytes() for path in run.release.rglob("*") if path.is_file()} == before
+    see(run, seed=1)
+    code, _, err = type_(*words)  # two of them would pass the budget
+    assert code == 3 and err.startswith("8 queries need epsilon ") and err.endswith("; 0 fit.\n") and charges(run) == 1
+    assert type_(*words[:1], "target.epsilon=1", "queries=8")[0] == 0 and charges(run) == 2
+    see(run)
+    assert type_(*words)[0] == 0 and charges(run) == 2
+
+
+def test_projected_ballots_until_the_budget(type_, run):
+    words = ("mechanism=projected_ballots", "target.epsilon=2", "queries=until_budget", "batch=4")
+    code, _, err = type_(*words, "budget.epsilon=1")
+    assert code == 3 and f"{N} queries need epsilon 2.00" in err and "0 fit" in err and charges(run) == 0
+    code, out, _ = type_(*words[:1], "target.epsilon=1", *words[2:])
+    assert code == 0 and f"answered {N} of {N} queries" in out and charges(run) == 1
+
+
+def test_projected_ballots_need_views_that_fit(type_, run):
+    see(run, queries=N - 1)
+    code, _, err = type_("mechanism=projected_ballots")
+    assert (code, charges(run)) == (2, 0)
+    assert err == f"views.npy must have a row for each of the {N} queries, got {N - 1}\n"
+    (run.private / "views.npy").unlink()
+    code, _, err = type_("mechanism=projected_ballots")
+    assert code == 2 and err.startswith("mechanism.directions must be given") and err.count("\n") == 1
+    assert charges(run) == 0 and type_("mechanism=noisy_counts")[0] == 0
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted((ROOT / "conf" / "mechanism").glob("*.yaml"))])

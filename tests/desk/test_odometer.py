@@ -88,7 +88,24 @@ def test_status_says_what_a_crash_left_unpublished(run):
     with pytest.raises(DataError, match="^student.safetensors in"):
         desk.status(run, {}, M.neighbours, DELTA)
     (run.release / "student.safetensors").unlink()
-    assert "missing, or older than the ledger: student.safetensors" in str(desk.status(run, {}, M.neighbours, DELTA))
+
+
+def test_status_names_the_command_that_makes_what_is_missing(run):
+    label(run)
+    with opened(run) as ledger, ledger.witness.lock("publish"):
+        desk.write_files(run, dict.fromkeys(desk.TAUGHT, b"taught"), ledger)
+    (run.release / "metrics.csv").unlink()
+    (run.release / "student.md").unlink()
+    (remark,) = desk.status(run, {}, M.neighbours, DELTA).remarks
+    assert remark == (
+        "missing, or older than the ledger: metrics.csv, student.md; "
+        "`python train_student.py run=mine` makes what is missing"
+    )
+    (run.release / "spending.png").unlink()
+    first, second = desk.status(run, {}, M.neighbours, DELTA).remarks
+    assert second == remark and first.startswith("missing, or older than the ledger: spending.png; run the labelling")
+    label(run)
+    assert desk.status(run, {}, M.neighbours, DELTA).remarks == (remark,)
 
 
 def test_status_says_that_the_statement_is_behind(run):

@@ -155,6 +155,6 @@ def test_other_queries_than_the_directions_are_refused():
     with pytest.raises(SettingError, match="queries must be all 12"):
         SIMPLE.release(np.ones((N + 1, K)), seeded(0))
     with pytest.raises(SettingError, match="orthonormal"):
-        Directions(np.ones((4, 2)), np.ones(2))
+        Directions(np.ones((4, 2)), np.ones(2), "made")
     with pytest.raises(SettingError, match="features must be finite"):
         Directions.of(np.full((3, 2), np.nan))
