@@ -92,6 +92,11 @@ class Study:
         progress = tqdm(wanted, desc="calibrate", unit="point", delay=2)
         points = [self._point(name, config, scene, how, target) for (name, config), how, target in progress]
         require(bool(points), "epsilons", "at least one, or a fixed mechanism", self.epsilons)
+        for point in points:
+            try:
+                point.epsilon(self.budget.delta)  # before any work: a given noise may have no epsilon at this delta
+            except SettingError as error:
+                raise SettingError(f"budget.{error.name}", f"{error.rule} of {point.name}", error.value) from None
         return points
 
     def sweep_points(self, scene: Scene, remarks: list[str]) -> list[Point]:

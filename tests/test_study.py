@@ -107,6 +107,12 @@ def test_fixed_noise_is_shown_at_what_it_really_costs_under_both_relations():
     assert {p.note for p in points} == {"printed as 3.6 in the paper"} and {p.target.epsilon for p in points} == {None}
 
 
+def test_a_given_noise_without_an_epsilon_is_refused_at_once():
+    """600 tests that fail with probability 1e-9 each do not fit into a delta of 1e-7."""
+    with pytest.raises(SettingError, match=r"budget.delta must be > 6e-07, .* of paper_row, got 1e-07"):
+        replace(STUDY, budget=Budget(delta=1e-7)).points(wide(800, 600, 40))
+
+
 def test_calibrated_points_spend_their_epsilon():
     points = [p for p in STUDY.points(wide(800, 600, 40)) if p.target.epsilon is not None]
     assert len(points) == 2 * 2 * 2
