@@ -26,6 +26,7 @@ from pate.noise import Noise
 CONSTANT, FIRST, DECAY, FLOOR = 0.4, 0.1, 1.5, 3e-4
 MOST = 256  # principal directions
 WORTH = 3.0  # T / (WORTH sigma) directions are worth their noise
+LITTLE = 2.0  # below this sigma, ballots may be longer: bending them would cost more than the noise does
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +95,7 @@ class ProjectedBallots(GaussianNoise):
         num_teachers: T.
         rate: a public guess of the share of yes among all votes. A bad one costs accuracy, not privacy.
         clip: `length` in units of the expected length; a smaller one needs less noise and bends long ballots more.
+            Where sigma is below 2 the length grows by sqrt(2 / sigma), so that less noise also bends less.
         rank: how many directions beside the constant one; None: T / (3 sigma), so that each is worth its noise.
 
     >>> ProjectedBallots(
@@ -141,7 +143,8 @@ class ProjectedBallots(GaussianNoise):
         """What coordinates are cut to, in votes."""
         queries = len(self.directions.vectors)
         typical = queries * self.num_labels * self.rate * (1 - self.rate)
-        return self.clip * math.sqrt(typical * np.sqrt(self._energy).sum())
+        stretch = math.sqrt(max(1.0, LITTLE / self.sigma))
+        return self.clip * stretch * math.sqrt(typical * np.sqrt(self._energy).sum())
 
     @property
     def score_sd(self) -> float:

@@ -158,3 +158,15 @@ def test_other_queries_than_the_directions_are_refused():
         Directions(np.ones((4, 2)), np.ones(2), "made")
     with pytest.raises(SettingError, match="features must be finite"):
         Directions.of(np.full((3, 2), np.nan))
+
+
+def test_little_noise_lets_ballots_be_longer():
+    """Released scores come as near to the projected counts as one likes: neither noise nor cut is left."""
+    votes = np.random.default_rng(5).random((T, N, K)) < 0.4
+    basis = DIRECTIONS.vectors
+    wanted = basis @ (basis.T @ votes.sum(0))
+    errors = []
+    for sigma in (2.0, 0.2, 0.002):
+        mechanism = replace(SIMPLE, sigma=sigma, rank=5)
+        errors.append(np.abs(mechanism.release(mechanism.tally(votes), seeded(1)).scores - wanted).max())
+    assert errors[0] > errors[1] > errors[2] and errors[2] < 0.05 * errors[0]
