@@ -92,7 +92,7 @@ def test_lengths_of_projected_ballots_resemble_real_ones():
         _, asked, votes, _ = sample(CELEBA, 600, seed)
         directions = Directions.of(asked.features)
         for rank in (15, 29, 95):
-            m = ProjectedBallots(num_labels=40, directions=directions, sigma=1.0, num_teachers=800, clip=1.0, rank=rank)
+            m = ProjectedBallots(num_labels=40, directions=directions, sigma=2.0, num_teachers=800, clip=1.0, rank=rank)
             along = directions.vectors[:, : m.used].T @ (votes[:40] - m.rate)
             weighted = directions.energy[: m.used, None] ** -0.25 * along
             found.append(np.linalg.norm(weighted, axis=(1, 2)) / m.length)
@@ -100,11 +100,11 @@ def test_lengths_of_projected_ballots_resemble_real_ones():
 
 
 def test_a_part_of_the_ballots_says_how_much_cutting_to_a_length_leaves():
-    """Against all ballots, cut one by one, after the projection that the release makes of both."""
+    """Against all ballots, cut one by one, after the projection that the release makes of both; noise cancels."""
     trial = Trial.make(replace(CELEBA, teachers=300), 120, np.random.default_rng(2))
     everybody = draw_ballots(trial.asked, 300, np.random.default_rng(3))
     m = ProjectedBallots(
-        num_labels=40, directions=trial.directions(120), sigma=1e-9, num_teachers=300, clip=0.6, rank=20
+        num_labels=40, directions=trial.directions(120), sigma=2.0, num_teachers=300, clip=0.6, rank=20
     )
     wanted, found = (m.release(one, seeded(0)).scores for one in (m.tally(everybody), trial.tally(m, 120)))
     whole = m.release(everybody.sum(axis=0), seeded(0)).scores
