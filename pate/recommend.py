@@ -297,11 +297,11 @@ def _word(value: Any) -> str:
 def _reasons(plan: Plan, chosen: Candidate, tried: Sequence[Candidate], command: str) -> Iterator[str]:
     """Four lines: what, why this mechanism, why so many queries, how sure."""
     assume, cost = plan.assume, chosen.mechanism.cost(chosen.queries)
-    spent = cost.epsilon(plan.delta, plan.target.conversion_of(cost))
+    conversion = plan.target.conversion_of(cost)
     yield (
-        f"Use {chosen.name} on {chosen.queries} of {assume.public} public records, {noise_of(chosen.mechanism)}: "
-        f"epsilon {spent:.4g} at delta {plan.delta:g} ({plan.neighbours}, {assume.teachers} teachers, "
-        f"{assume.labels} labels)."
+        f"Use {chosen.name} on {chosen.queries} of {assume.public} public records, {noise_of(chosen.mechanism)}, with "
+        f"{assume.teachers} teachers and {assume.labels} labels: epsilon {cost.epsilon(plan.delta, conversion):.4g} at "
+        f"delta {plan.delta:g} ({plan.neighbours}; {chosen.mechanism.theorem}; {conversion} conversion)."
     )
     others = [one for one in tried if one.name != chosen.name]
     second = max(others, key=lambda one: one.gain) if others else None

@@ -160,7 +160,8 @@ def test_four_lines_say_what_and_why():
     advice = advise(4.0, names=ALL)
     what, mechanism, queries, sure = advice.text.splitlines()
     chosen, sigma = advice.chosen, advice.chosen.mechanism.sigma
-    assert f"Use {chosen.name} on {chosen.queries} of 200 public records, sigma {sigma:.4g}: epsilon" in what
+    assert f"Use {chosen.name} on {chosen.queries} of 200 public records, sigma {sigma:.4g}, with" in what
+    assert "(teacher_changed; Gaussian mechanism: Mironov 2017, Corollary 3;" in what and "; tight conversion)." in what
     assert "at delta 1e-06 (teacher_changed, 800 teachers, 40 labels)" in what
     assert f"{100 * chosen.gain:.0f} ± " in mechanism and "the best other is " in mechanism
     assert f"{chosen.queries // 2} would give" in queries

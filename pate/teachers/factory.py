@@ -18,7 +18,7 @@ from pate.errors import PateError, require
 from pate.partition import partition, sizes
 from pate.runs import Run, private_folder, write_json
 from pate.teachers.arrays import as_file, fingerprint
-from pate.teachers.features import Engine, feature_files, load_features, missing_chunks
+from pate.teachers.features import Engine, feature_files, keep_features, missing_chunks
 from pate.teachers.pool import Pool, Result
 from pate.teachers.settings import Ray, Teachers
 from pate.votes import VoteStore
@@ -107,9 +107,9 @@ def train_teachers(
     jobs = [plan.job(teacher) for teacher in store.missing(plan.token) if teachers.mine(teacher)]
     with closing(engine):
         results, seconds = run_jobs(run, plan, store, jobs, engine) if jobs else ([], 0.0)
-    refuse_failures(results, jobs)
-    if not (run.private / "views.npy").exists():
-        write_views(run, plan.view(run))
+        refuse_failures(results, jobs)
+        if not (run.private / "views.npy").exists():
+            write_views(run, plan.view(run, engine))
     left = len(store.missing(plan.token))
     if not left:  # then no other shard is at work either
         store.sweep()
@@ -143,12 +143,11 @@ class Plan:
         folder = (run.private / "votes").absolute()
         return VoteStore(folder, self.teachers.count, len(self.split.public), self.split.num_labels)
 
-    def view(self, run: Run) -> Array:
-        """The public records as the teachers see them: features in heads mode, once they are there, else the inputs."""
+    def view(self, run: Run, engine: Engine) -> Array:
+        """The public records as the teachers see them: features in heads mode, else the inputs."""
         if self.teachers.mode == "finetune":
             return self.split.public.inputs
-        files = feature_files(self.split.public.inputs, self.network, self.teachers, run.private / "features")
-        return load_features(files.values())
+        return keep_features(self.split.public.inputs, self.network, self.teachers, engine, run.private / "features")
 
     def job(self, teacher: int) -> dict[str, Any]:
         """What a process must know to train one teacher."""
