@@ -162,7 +162,7 @@ def test_four_lines_say_what_and_why():
     chosen, sigma = advice.chosen, advice.chosen.mechanism.sigma
     assert f"Use {chosen.name} on {chosen.queries} of 200 public records, sigma {sigma:.4g}, with" in what
     assert "(teacher_changed; Gaussian mechanism: Mironov 2017, Corollary 3;" in what and "; tight conversion)." in what
-    assert "at delta 1e-06 (teacher_changed, 800 teachers, 40 labels)" in what
+    assert "with 800 teachers and 40 labels: epsilon 3.999 at delta 1e-06 (" in what
     assert f"{100 * chosen.gain:.0f} ± " in mechanism and "the best other is " in mechanism
     assert f"{chosen.queries // 2} would give" in queries
     assert "not measured on your data" in sure and "5 points worse" in sure and sure.endswith(advice.command)
