@@ -30,6 +30,7 @@ RELEASED = (
 NOT_COVERED = (
     "settings that a person chose after looking at private data or at earlier results",
     "other runs on the same private data: their epsilons add up with this one",
+    "what has a ledger of its own in the same folder, such as a study (study/, report/) beside labels: it adds up too",
     "the privacy of the public pictures, which are taken as public",
     "data from which weights that the teachers started from were made, which is taken as public",
     "anything in the run's private folder: votes, teachers, their logs and their accuracies",
@@ -124,7 +125,8 @@ def _claim(facts: dict[str, Any]) -> str:
     protected = PROTECTED.get(facts["unit"]) if facts["neighbours"] == "teacher_changed" else None
     change = NEIGHBOUR_WORDS[facts["neighbours"]].format(unit=facts["unit"] or "record")
     return (
-        f"Everything released here together is differentially private with epsilon {epsilon:.4g} at delta {delta:g}. "
+        f"What is listed here as released is together differentially private with epsilon {epsilon:.4g} at delta "
+        f"{delta:g}. "
         f"This means: if {change}, no released result becomes more than {_factor(epsilon)} times more or less likely, "
         f"except with probability {delta:g}.{f' {protected}' if protected else ''}"
     )

@@ -282,9 +282,14 @@ def _statement(run: Run, study: Study, how: Neighbours, ballots: Ballots) -> str
     delta = max(study.budget.delta, min(0.5, study.budget.delta * len(charges)))  # each labelling brings its own share
     said = state(charges, delta=delta, unit=ballots.unit, num_teachers=len(ballots.votes), weights=ballots.weights).text
     counts = sorted({charge.details["teachers"] for charge in charges})
-    parts = f" The private data was cut into {', '.join(map(str, counts))} parts." if len(counts) > 1 else ""
+    cuts = f" The private data was cut into {', '.join(map(str, counts))} parts; one teacher of each cut may differ."
+    parts = cuts if len(counts) > 1 else ""
+    alone = (
+        f" What follows is about the labellings calibrated for {how} alone. Those for another relation are not in it, "
+        f"and no epsilon is stated for both together: a page to be given away is made with neighbours={how}."
+    )
     return (
         "Each row's epsilon is that of one labelling (every seed drew another), if it alone is published and was not "
         "chosen by looking at results. Publishing this whole page publishes something of all labellings, and their "
-        f"costs add up.{parts}\n\n{said}"
+        f"costs add up.{alone if len(study.relations) > 1 else ''}{parts}\n\n{said}"
     )

@@ -341,6 +341,8 @@ def test_the_page_says_what_all_what_ifs_cost_together_and_the_board_has_every_r
     outcome = ask(school)
     page, _ = report(school.run, STUDY, outcome, "made", {"run": "made"})
     text = page.read_text()
+    for how in ("teacher_changed", "teacher_added"):
+        assert f"about the labellings calibrated for {how} alone" in text and f"made with neighbours={how}." in text
     assert "costs add up" in text and text.count("in 2 charges") == 2 * 5
     assert "NOT PRIVATE: the noise was drawn from a seed" in text
     board = school.run.release / "tensorboard" / "compare"

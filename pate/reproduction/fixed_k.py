@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pate.data.checkins import Visits
-from pate.report.picture import COLOURS, MARKERS
+from pate.report.canvas import COLOURS, MARKERS
 from pate.reproduction import published
 from pate.reproduction.contenders import METHODS, Case, visits
 from pate.reproduction.experiment import NEIGHBOURS, Context, Experiment, Row, markdown, unique, where

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
 
-from pate.report.picture import COLOURS, DASHES, DPI, FAINT, INK, MARKERS, NO_GUARANTEE
+from pate.report.canvas import COLOURS, DASHES, DPI, FAINT, INK, MARKERS, NO_GUARANTEE
 from pate.reproduction.experiment import Row, unique, where
 
 Dash = Literal["solid", "dashed", "dotted"]

@@ -6,6 +6,7 @@ import re
 from desk.office import DELTA, N, T, label, make_run, mechanism, opened
 
 from pate import desk
+from pate.ledger import Ledger
 from pate.models import Network
 from pate.statement import NOT_PRIVATE
 
@@ -77,3 +78,14 @@ def test_lost_charges_are_stated_and_told(run):
         and "Counted too: 1 charge whose answer was lost" in statement.text
     )
     assert statement.facts["epsilon"]["tight"] == M.cost(N + 3).epsilon(DELTA)
+
+
+def test_a_statement_claims_no_more_than_its_own_ledger(run):
+    """Labels and a study share a folder and not a ledger: neither speaks for both, and the statement says so."""
+    study = Ledger(run.release / "study" / "teacher_changed" / "ledger.sqlite")
+    study.charge(M.cost(N), queries=N, details={"mechanism": {"kind": "NoisyCounts"}, "repeat": 1})
+    _, statement = label(run)
+    assert statement.facts["epsilon"]["tight"] == M.cost(N).epsilon(DELTA) < (M.cost(N) + M.cost(N)).epsilon(DELTA)
+    assert statement.text.startswith("What is listed here as released is together differentially private with epsilon")
+    listed, excluded = re.search(r"Released: (.*?)\. Not covered: (.*)", statement.text, re.DOTALL).groups()
+    assert "report" not in listed and "a study (study/, report/) beside labels: it adds up too" in excluded
