@@ -1,5 +1,6 @@
 """The pool: pins devices, survives its processes, reports every job once, leaves nobody behind."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -177,7 +178,9 @@ def work():
 def script(folder, guard="if __name__ == '__main__':\n    work()"):
     path = folder / "script.py"
     path.write_text(SCRIPT.format(tests=str(TESTS), folder=str(folder), guard=guard))
-    return subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore Ctrl-C
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, str(path)], **pipes, preexec_fn=hear)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
